@@ -1,0 +1,19 @@
+"""Small helpers shared by the other packages."""
+
+from .lazy import lazy_attributes
+
+__getattr__, __dir__ = lazy_attributes(
+    __name__,
+    {
+        "DecodeError": "errors",
+        "UserError": "errors",
+        "WeightsError": "errors",
+        "atomic_path": "atomic",
+        "atomic_write": "atomic",
+        "bundle_config": "resources",
+        "nearest": "names",
+        "read_yaml": "yaml_files",
+        "resource": "resources",
+        "unknown": "names",
+    },
+)

@@ -1,0 +1,30 @@
+"""Nearest known name for a mistyped one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from .errors import UserError
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like ``name``, or None when none is alike.
+
+    >>> nearest("rad_dnio", ["rad_dino", "dinov3_s"])
+    'rad_dino'
+    >>> nearest("x", ["rad_dino"]) is None
+    True
+    """
+    by_lower = {k.lower(): k for k in known}
+    found = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.5)
+    return by_lower[found[0]] if found else None
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
+    """The error for an unknown name: what it is, the nearest known one, and all known ones."""
+    names = sorted(known)
+    near = nearest(str(name), names)
+    hint = f" Did you mean {near!r}?" if near else ""
+    listed = ", ".join(names) if names else "none"
+    return UserError(f"unknown {what} {name!r}.{hint} Known: {listed}.")
