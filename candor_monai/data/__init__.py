@@ -1,0 +1,15 @@
+"""Cohorts, readers and the feature store."""
+
+from ..utils.lazy import lazy_attributes
+
+__getattr__, __dir__ = lazy_attributes(
+    __name__,
+    {
+        "Cohort": "cohort",
+        "Task": "tasks",
+        "list_cohorts": "cohorts",
+        "list_tasks": "tasks",
+        "load_cohort": "cohorts",
+        "load_task": "tasks",
+    },
+)
