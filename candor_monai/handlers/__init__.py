@@ -1,0 +1,10 @@
+"""Ignite handlers that attach to MONAI engines."""
+
+from ..utils.lazy import lazy_attributes
+
+__getattr__, __dir__ = lazy_attributes(
+    __name__,
+    {
+        "CandorHandler": "candor",
+    },
+)

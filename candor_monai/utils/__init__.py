@@ -13,7 +13,9 @@ __getattr__, __dir__ = lazy_attributes(
         "bundle_config": "resources",
         "nearest": "names",
         "read_yaml": "yaml_files",
+        "read_key": "pseudonyms",
         "resource": "resources",
+        "told_briefly": "told",
         "unknown": "names",
     },
 )

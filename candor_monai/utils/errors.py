@@ -7,7 +7,7 @@ class UserError(ValueError):
     """Something in the input, the options or the machine that its owner can mend.
 
     The message names the file, row, key or id, says what is wrong and what to do. The command line prints it
-    without a traceback and exits with status 2.
+    without a traceback and exits with status 1.
     """
 
 

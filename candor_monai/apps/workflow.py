@@ -1,0 +1,125 @@
+"""What a bundle run checks before any work: MONAI itself lets a mistyped key or run id pass in silence."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..utils.errors import UserError
+from ..utils.names import unknown
+from ..utils.resources import resource
+from ..utils.told import told_briefly
+from ..utils.yaml_files import read_yaml
+
+_REFERENCE = re.compile(r"[@%]((?:[A-Za-z_][\w]*)(?:(?:::|#)\w+)*)")
+
+
+def running_workflow() -> Any:
+    """The :class:`monai.bundle.ConfigWorkflow` whose expression is being evaluated, found on the call stack.
+
+    Raises:
+        UserError: there is none.
+    """
+    from monai.bundle import ConfigWorkflow
+
+    frame = sys._getframe(1)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, ConfigWorkflow):
+            return owner
+        frame = frame.f_back  # type: ignore[assignment]
+    raise UserError("check_run is an item of a bundle's `initialize` list: no running bundle workflow was found.")
+
+
+@lru_cache(maxsize=1)
+def shipped_keys() -> frozenset[str]:
+    """Top-level keys that the shipped bundles' config files declare."""
+    keys: set[str] = set()
+    for config in sorted(resource("bundles").glob("*/configs/*.yaml")):
+        keys.update(key.lstrip("+") for key in read_yaml(config))
+    return frozenset(keys)
+
+
+def tracking_keys() -> frozenset[str]:
+    """Top-level keys that MONAI's experiment tracking reads or writes."""
+    from monai.bundle.utils import DEFAULT_EXP_MGMT_SETTINGS
+
+    keys: set[str] = set()
+    for settings in DEFAULT_EXP_MGMT_SETTINGS.values():
+        keys.update(settings["configs"])
+        keys.update(settings["handlers_id"])
+    return frozenset(keys)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _texts(part)
+
+
+def referenced_keys(config: dict[str, Any]) -> frozenset[str]:
+    """Top-level keys that some ``@key`` or ``%key`` of a config refers to.
+
+    >>> sorted(referenced_keys({"a": "$@b + '/c'", "d": {"e": "@f::g", "h": ["%i"]}}))
+    ['b', 'f', 'i']
+    """
+    found = (match for words in _texts(config) for match in _REFERENCE.findall(words))
+    return frozenset(re.split(r"::|#", name)[0] for name in found)
+
+
+def unknown_keys(config: dict[str, Any]) -> list[str]:
+    """Top-level keys of a merged config that nothing declares or refers to: mistyped overrides."""
+    known = shipped_keys() | tracking_keys() | referenced_keys(config) | {"_meta_", "imports"}
+    return [key for key in config if key not in known]
+
+
+def check_keys(config: dict[str, Any]) -> None:
+    """Refuse overrides that nothing reads.
+
+    Raises:
+        UserError: names the first such key and the nearest known one.
+    """
+    for key in unknown_keys(config):
+        known = (shipped_keys() | tracking_keys()) - {"_meta_"}
+        raise unknown("option", f"--{key}", [f"--{name}" for name in known])
+
+
+def check_run_id(run_id: str, run_ids: Iterable[str], config: dict[str, Any]) -> None:
+    """Refuse a run id that would run nothing: MONAI takes any key of the config and exits with success.
+
+    Raises:
+        UserError: names the nearest run id.
+    """
+    known = [name for name in run_ids if name in config]
+    if run_id not in known:
+        raise unknown("run id", run_id, known)
+
+
+@told_briefly
+def check_run(run_ids: Sequence[str]) -> None:
+    """First item of a bundle's ``initialize``: overrides and run id are known, or the run ends here.
+
+    Args:
+        run_ids: what may be run from these config files.
+
+    Raises:
+        SystemExit: an unknown override or run id, in a few lines that name the nearest known one.
+    """
+    workflow = running_workflow()
+    config = workflow.parser.config
+    check_keys(config)
+    check_run_id(str(workflow.run_id), run_ids, config)
+
+
+def config_sources(workflow: Any) -> list[Path]:
+    """Folder of the running bundle's config files, for the run record."""
+    return sorted(Path(workflow.config_root_path).glob("*.yaml"))

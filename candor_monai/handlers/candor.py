@@ -1,0 +1,127 @@
+"""CANDOR as an Ignite handler: features in, D and its companions in ``engine.state.metrics``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..metrics.evaluation import Evaluation, evaluate
+from ..metrics.observations import Observations
+from ..metrics.options import Options
+from .output_rows import OutputRows
+
+if TYPE_CHECKING:
+    from ignite.engine import Engine
+
+PUBLISHED = ("D", "D_all", "margin_auroc")
+_NOT_A_KEY = re.compile(r"[^A-Za-z0-9_./: -]")
+
+
+def metric_key(*parts: str) -> str:
+    """A key of ``engine.state.metrics`` that every tracker takes: only ``[A-Za-z0-9_./: -]``.
+
+    >>> metric_key("D", "Pleural effusion", "site=a|view=AP")
+    'D/Pleural effusion/site_a_view_AP'
+    """
+    return "/".join(_NOT_A_KEY.sub("_", part) for part in parts if part)
+
+
+class CandorHandler:
+    """Score discordance when an evaluator's epoch completes.
+
+    Results: ``engine.state.metrics`` gets ``D/<finding>``, ``D_all/<finding>`` and ``margin_auroc/<finding>``, with
+    ``/<group>`` after it for a matched group and the metric's bare name for the task's pooled value; values that are
+    not defined are left out. ``engine.state.candor`` holds the whole
+    :class:`~candor_monai.metrics.evaluation.Evaluation`.
+
+    Attach it before handlers that read the metrics (``MetricsSaver``, ``StatsHandler``, trackers).
+
+    Args:
+        observations: image ids, labels, groups and patients of the N images that a batch's ``index`` counts into.
+        options: options of the measure.
+        features: the features, shape (N, d), float32, with ``present``, shape (N,), bool; or a function that gives
+            both. None: they are gathered from ``engine.state.output``, so that the handler also works inside a
+            ``ValidationHandler`` while an encoder is being trained.
+        index_key: key of the image indices in ``engine.state.batch``.
+        pred_key: key of the features in ``engine.state.output``.
+        prefix: put before every metric's name.
+
+    Source: arXiv 2607.18451, sections 2 and 3; measures.md.
+    """
+
+    def __init__(
+        self,
+        observations: Observations,
+        options: Options | None = None,
+        features: tuple[np.ndarray, np.ndarray] | Callable[[], tuple[np.ndarray, np.ndarray]] | None = None,
+        index_key: str = "index",
+        pred_key: str = "pred",
+        prefix: str = "",
+    ) -> None:
+        self.observations = observations
+        self.options = options or Options()
+        self.features = features
+        self.prefix = prefix
+        self.rows = OutputRows(len(observations.image_id), index_key, pred_key)
+
+    def attach(self, engine: Engine) -> None:
+        """Register on an evaluator (Ignite engine)."""
+        from ignite.engine import Events
+
+        if self.features is None:
+            engine.add_event_handler(Events.EPOCH_STARTED, self.started)
+            engine.add_event_handler(Events.ITERATION_COMPLETED, self.gather)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self)
+
+    def started(self, engine: Engine) -> None:
+        """Forget the rows of an earlier epoch."""
+        self.rows.reset()
+
+    def gather(self, engine: Engine) -> None:
+        """Take the rows of one batch."""
+        self.rows.add(engine.state.batch, engine.state.output)
+
+    def __call__(self, engine: Engine) -> None:
+        """Score and publish."""
+        evaluation = self.evaluate()
+        engine.state.candor = evaluation
+        engine.state.metrics.update(published(evaluation.rows, self.prefix))
+
+    def evaluate(self) -> Evaluation:
+        """The evaluation of the features at hand."""
+        if self.features is None:
+            features, rows = self.rows.gathered()
+        else:
+            whole, present = self.features() if callable(self.features) else self.features
+            rows = np.flatnonzero(present)
+            features = whole if len(rows) == len(whole) else whole[rows]
+        observations = self.observations
+        if len(rows) != len(observations.image_id):
+            observations = observations.subset(rows)
+        return evaluate(features, observations, self.options)
+
+
+def published(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> dict[str, float]:
+    """Metrics of an evaluation's rows under the keys that :class:`CandorHandler` publishes.
+
+    Args:
+        rows: rows of ``discordance.csv``.
+        prefix: put before every key.
+    """
+    metrics: dict[str, float] = {}
+    for row in rows:
+        if row.get("status") != "ok":
+            continue
+        finding = "" if row["level"] == "task" else row["finding"]
+        group = row["group"] if row["level"] == "group" else ""
+        for name in PUBLISHED:
+            value = row.get(name)
+            if value is not None:
+                key = metric_key(prefix + name, finding, group)
+                while key in metrics:  # two groups may differ only in characters that a key cannot hold
+                    key += "_"
+                metrics[key] = float(value)
+    return metrics
