@@ -1,0 +1,131 @@
+"""Hashes of image and patient ids under a key: every random choice of the measures is made with them.
+
+A hash depends on one id and on the key only, so a draw does not change when rows are permuted, images are added,
+another finding is scored beside it, or the work is spread over processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+_FIRST = np.uint64(0x9E3779B97F4A7C15)
+_SECOND = np.uint64(0xBF58476D1CE4E5B9)
+_THIRD = np.uint64(0x94D049BB133111EB)
+
+
+def id_digests(ids: Sequence[str] | np.ndarray) -> np.ndarray:
+    """The 128-bit BLAKE2b digest of each id: the part of a keyed hash that does not depend on the key.
+
+    Args:
+        ids: N text ids.
+
+    Returns:
+        shape (N, 2), uint64. Pass it in place of ``ids`` where many keys are used on the same ids.
+
+    Raises:
+        ValueError: an id is not text.
+
+    >>> id_digests(["a", "b"]).shape
+    (2, 2)
+    """
+    buffer = bytearray()
+    for row, name in enumerate(ids):
+        if not isinstance(name, str):
+            raise ValueError(f"ids[{row}] is {type(name).__name__}, not text")
+        buffer += hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return np.frombuffer(bytes(buffer), dtype="<u8").astype(np.uint64).reshape(-1, 2)
+
+
+def keyed_hash(ids: Sequence[str] | np.ndarray, *key: str | int) -> np.ndarray:
+    """A 64-bit hash of each id under a key, uniform over the keys and independent between ids.
+
+    Args:
+        ids: N text ids, or their digests from :func:`id_digests`, shape (N, 2), uint64.
+        key: text and whole numbers; ``1`` and ``"1"`` are different parts.
+
+    Returns:
+        shape (N,), uint64.
+
+    Raises:
+        ValueError: an id is not text, or a part of the key is neither text nor a whole number.
+
+    >>> bool(keyed_hash(["a", "b"], "seed", 1)[1] == keyed_hash(["b"], "seed", 1)[0])
+    True
+    >>> bool(keyed_hash(["a"], "seed", 1)[0] == keyed_hash(["a"], "seed", "1")[0])
+    False
+    """
+    digests = _as_digests(ids)
+    first, second = _key_words(key)
+    # Two rounds of the SplitMix64 finaliser, one for each half of digest and key.
+    mixed = _mix((digests[:, 0] ^ first) + _FIRST)
+    return _mix((mixed ^ digests[:, 1]) + second)
+
+
+def keyed_rank(ids: Sequence[str] | np.ndarray, *key: str | int) -> np.ndarray:
+    """The order of ids under a key: their positions, sorted by keyed hash, ties by the id itself.
+
+    Args:
+        ids: N text ids, or their digests.
+        key: see :func:`keyed_hash`.
+
+    Returns:
+        shape (N,), int64: ``ids[result[0]]`` comes first.
+
+    >>> names = np.array(["a", "b", "c", "d"])
+    >>> first = names[keyed_rank(names, "draw")]
+    >>> bool((first == names[::-1][keyed_rank(names[::-1], "draw")]).all())
+    True
+    """
+    hashes = keyed_hash(ids, *key)
+    order = np.argsort(hashes, kind="stable")
+    ranked = hashes[order]
+    if len(ranked) > 1 and bool((ranked[1:] == ranked[:-1]).any()):
+        digests = _as_digests(ids)
+        order = np.lexsort((digests[:, 1], digests[:, 0], hashes))
+    return order.astype(np.int64, copy=False)
+
+
+def stable_fraction(ids: Sequence[str] | np.ndarray, *key: str | int) -> np.ndarray:
+    """A number in [0, 1) for each id under a key, uniform over the keys.
+
+    Args:
+        ids: N text ids, or their digests.
+        key: see :func:`keyed_hash`.
+
+    Returns:
+        shape (N,), float64: the 53 leading bits of the hash.
+
+    >>> bool((stable_fraction(["a", "b"], "split") < 1).all())
+    True
+    """
+    return (keyed_hash(ids, *key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _as_digests(ids: Sequence[str] | np.ndarray) -> np.ndarray:
+    if isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 2 and ids.shape[1] == 2:
+        return ids
+    return id_digests(ids)
+
+
+def _key_words(key: tuple[str | int, ...]) -> tuple[np.uint64, np.uint64]:
+    parts = bytearray()
+    for place, part in enumerate(key):
+        if isinstance(part, str):
+            kind, text = b"s", part.encode("utf-8", "surrogatepass")
+        elif isinstance(part, (int, np.integer)) and not isinstance(part, bool):
+            kind, text = b"i", str(int(part)).encode("ascii")
+        else:
+            raise ValueError(f"key[{place}] is {type(part).__name__}: text or a whole number is needed")
+        # The length goes first, so that no two keys give the same bytes.
+        parts += kind + len(text).to_bytes(8, "little") + text
+    words = np.frombuffer(hashlib.blake2b(bytes(parts), digest_size=16, person=b"candor key").digest(), dtype="<u8")
+    return np.uint64(words[0]), np.uint64(words[1])
+
+
+def _mix(words: np.ndarray) -> np.ndarray:
+    words = (words ^ (words >> np.uint64(30))) * _SECOND
+    words = (words ^ (words >> np.uint64(27))) * _THIRD
+    return words ^ (words >> np.uint64(31))
