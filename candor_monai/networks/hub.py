@@ -1,0 +1,116 @@
+"""Weights from the Hugging Face hub: its cache first, then the network, every failure in plain words."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from candor_monai.utils import WeightsError
+
+from .cards import EncoderCard
+from .weights import source_of
+
+#: Seconds given to reach the hub at all: behind a firewall that drops packets nothing ever answers.
+CONNECT_SECONDS = 5.0
+
+_CONFIGS = ("config.json", "preprocessor_config.json", "open_clip_config.json")
+
+
+def how_to(card: EncoderCard) -> str:
+    """How to bring an encoder's weights to this machine by hand."""
+    files = card.files[0] if card.files else "its files"
+    return (
+        f"Put a copy of the repository's files ({files} and its configs) into <weights_dir>/{card.name}/ and give "
+        "--weights_dir; docs/encoders.md lists the files."
+    )
+
+
+def cached(card: EncoderCard) -> Path | None:
+    """The hub cache's folder with this encoder's files, complete, or None. Asks no network."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    if not on_hub(card):
+        return None
+    try:
+        folder = Path(snapshot_download(str(card.hub_id), revision=card.revision, local_files_only=True))
+    except (OSError, HfHubHTTPError, HFValidationError):
+        return None
+    return folder if any((folder / name).is_file() for name in card.files) else None
+
+
+def on_hub(card: EncoderCard) -> bool:
+    """Whether the card names a repository of the hub."""
+    return card.hub_id is not None and card.hub_id.count("/") == 1
+
+
+def fetch(card: EncoderCard) -> Path:
+    """Download an encoder's files to the hub's cache.
+
+    Raises:
+        WeightsError: gated, no such repository or revision, no such file, offline, or the download failed; names hub
+            id, licence, gate, and what to do instead.
+    """
+    from huggingface_hub import errors as hub
+    from huggingface_hub import snapshot_download
+
+    what = f"encoder {card.name!r}: {source_of(card)}"
+    _check_reachable(card)
+    try:
+        folder = snapshot_download(
+            str(card.hub_id),
+            revision=card.revision,
+            allow_patterns=[*_CONFIGS, *_wanted(card.files)],
+            etag_timeout=CONNECT_SECONDS,
+        )
+    except hub.GatedRepoError as error:
+        raise WeightsError(
+            f"{what} cannot be read by this account: log in to the hub, accept the terms on the model's page, then set "
+            f"HF_TOKEN. {how_to(card)}"
+        ) from error
+    except hub.RepositoryNotFoundError as error:
+        raise WeightsError(
+            f"{what}: the hub knows no such repository, or it is private or gated and HF_TOKEN is not set. "
+            f"{how_to(card)}"
+        ) from error
+    except hub.RevisionNotFoundError as error:
+        raise WeightsError(f"{what}: the repository has no revision {card.revision!r}. {how_to(card)}") from error
+    except (hub.OfflineModeIsEnabled, hub.LocalEntryNotFoundError) as error:
+        raise WeightsError(
+            f"{what}: not in this machine's hub cache, and the hub cannot be reached. {how_to(card)}"
+        ) from error
+    except hub.EntryNotFoundError as error:
+        raise WeightsError(f"{what}: the repository does not hold the file wanted. {how_to(card)}") from error
+    except (hub.HfHubHTTPError, hub.HFValidationError, OSError) as error:
+        first = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        raise WeightsError(f"{what}: the download failed: {first}. {how_to(card)}") from error
+    return Path(folder)
+
+
+def _wanted(files: Sequence[str]) -> list[str]:
+    """The weight files to ask for; sharded weights come with their index."""
+    shards = [f"{Path(name).stem}-*-of-*{Path(name).suffix}" for name in files]
+    return [*files, *shards, *(f"{name}.index.json" for name in files)]
+
+
+def _check_reachable(card: EncoderCard) -> None:
+    """Fail within seconds when offline mode is set or nothing answers at the hub's address."""
+    from huggingface_hub import constants
+
+    what = f"encoder {card.name!r}: {source_of(card)}"
+    if constants.HF_HUB_OFFLINE:
+        raise WeightsError(f"{what}: not in this machine's hub cache, and HF_HUB_OFFLINE is set. {how_to(card)}")
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return  # the proxy reaches the hub, not we
+    address = urlsplit(constants.ENDPOINT)
+    port = address.port or (80 if address.scheme == "http" else 443)
+    try:
+        socket.create_connection((str(address.hostname), port), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise WeightsError(
+            f"{what}: not in this machine's hub cache, and {address.hostname} cannot be reached ({error}). "
+            f"{how_to(card)}"
+        ) from error

@@ -1,0 +1,178 @@
+"""Vision models of transformers: built from a card's config, loaded by the library with its renaming of old keys."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from candor_monai.utils import UserError, WeightsError
+
+from .backbones import Backbone, TransformersBackbone
+from .cards import EncoderCard
+from .weights import check_sha256, complain, find_file, is_pointer, source_of
+
+# Parts of image–text and pretraining checkpoints that an image encoder does not need.
+_NOT_THE_IMAGE_SIDE = re.compile(
+    r"^(text_model|text_projection|logit_scale|logit_bias|decoder|classifier|head\.|pooler|(vit|model)\.pooler|mask_token)"
+)
+
+
+def build_transformers(card: EncoderCard, folder: Path | None) -> Backbone:
+    """The model of a card without weights."""
+    model_class = _model_class(card)
+    config = _config(card, folder, model_class)
+    return _wrap(card, model_class(config, **_constructor(card)))
+
+
+def load_transformers(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dict[str, Any]]:
+    """The model of a folder in the hub's layout: config.json and model.safetensors or pytorch_model.bin.
+
+    Raises:
+        WeightsError: another architecture, or missing, unexpected or misshapen keys on the image side.
+    """
+    if folder is None:
+        raise UserError(f"encoder {card.name!r}: loader 'transformers' needs weights.")
+    model_class = _model_class(card)
+    config = _config(card, folder, model_class)
+    path = find_file(folder, (*card.files, *(f"{name}.index.json" for name in card.files)), card)
+    _check_readable(path)
+    digest = check_sha256(path, card)
+    options: dict[str, Any] = {
+        "config": config,
+        "local_files_only": True,
+        "output_loading_info": True,
+        "dtype": torch.float32,
+        "use_safetensors": path.name.endswith((".safetensors", ".safetensors.index.json")),
+        **_constructor(card),
+    }
+    try:
+        with _quiet():
+            model, info = model_class.from_pretrained(str(folder), **options)
+    except (OSError, RuntimeError, ValueError, EOFError, KeyError, ImportError) as error:
+        lines = str(error).strip().splitlines()
+        raise WeightsError(
+            f"{path}: cannot be loaded as {card.title} (encoder {card.name!r}): "
+            f"{lines[0][:300] if lines else type(error).__name__}. Expected: {source_of(card)}."
+        ) from error
+    complain(
+        card,
+        path,
+        missing=sorted(info["missing_keys"]),
+        unexpected=sorted(key for key in info["unexpected_keys"] if not _NOT_THE_IMAGE_SIDE.match(key)),
+        shapes=[str(key) for key in info.get("mismatched_keys", ())],
+    )
+    return _wrap(card, model), {"file": path.name, "file_sha256": digest, "activation": _activation(config)}
+
+
+def _activation(config: Any) -> str:
+    return str(getattr(config, "hidden_act", "none"))
+
+
+def _wrap(card: EncoderCard, model: nn.Module) -> Backbone:
+    return TransformersBackbone(model, tuple(card.points), card.prefix_tokens)
+
+
+def _model_class(card: EncoderCard) -> Any:
+    import transformers
+
+    found = getattr(transformers, str(card.architecture), None)
+    if found is None or not hasattr(found, "from_pretrained"):
+        raise UserError(f"encoder {card.name!r}: transformers has no model class {card.architecture!r}.")
+    return found
+
+
+def _constructor(card: EncoderCard) -> dict[str, Any]:
+    """ViT's pooler is not part of most checkpoints and would be random."""
+    return {"add_pooling_layer": False} if card.architecture == "ViTModel" else {}
+
+
+def _config(card: EncoderCard, folder: Path | None, model_class: Any) -> Any:
+    """The config of the folder, which must agree with the card's; without a folder the card's own."""
+    import transformers
+
+    config_class = getattr(model_class, "config_class", None)
+    if folder is None or not (folder / "config.json").is_file():
+        if config_class is None or (folder is not None and not card.kwargs):
+            raise WeightsError(f"encoder {card.name!r}: {folder} holds no config.json.")
+        return config_class(**card.kwargs)
+    path = folder / "config.json"
+    try:
+        stated = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path}: not JSON: {error}") from error
+    if stated.get("auto_map"):
+        raise WeightsError(
+            f"{path}: this model needs code of its own (auto_map), which is never run; use an architecture that "
+            "transformers itself has."
+        )
+    if config_class is None:
+        return transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    own = config_class.model_type
+    if "vision_config" in stated:
+        vision = dict(stated["vision_config"])
+        if "projection_dim" in stated:
+            vision["projection_dim"] = stated["projection_dim"]
+        vision.setdefault("model_type", own)
+    else:
+        vision = stated
+    kind = vision.get("model_type", stated.get("model_type"))
+    if kind != own and {kind, own} != {"vit", "vit_mae"}:
+        raise WeightsError(
+            f"{path}: a model of type {kind!r}; encoder {card.name!r} is of type {own!r}. Expected: {source_of(card)}."
+        )
+    config = config_class.from_dict({k: v for k, v in vision.items() if k not in ("model_type", "architectures")})
+    wrong = [
+        f"{key} {getattr(config, key, None)!r} instead of {value!r}"
+        for key, value in card.kwargs.items()
+        if getattr(config, key, None) != value
+    ]
+    if wrong:
+        raise WeightsError(
+            f"{path}: another architecture than encoder {card.name!r}: {', '.join(wrong)}. Expected: {source_of(card)}."
+        )
+    return config
+
+
+def _check_readable(path: Path) -> None:
+    """Damage that the library would report in its own words is found here."""
+    from safetensors import SafetensorError, safe_open
+
+    size = path.stat().st_size
+    if size == 0:
+        raise WeightsError(f"{path}: the file is empty; copy it again.")
+    if is_pointer(path):
+        raise WeightsError(
+            f"{path}: this is a Git LFS pointer of {size} bytes, not the weights; fetch the file itself (git lfs pull)."
+        )
+    if path.suffix == ".safetensors":
+        try:
+            with safe_open(path, framework="pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise WeightsError(
+                f"{path}: damaged or truncated safetensors ({size} bytes); compare its size and sha256 with the "
+                f"publisher's and copy it again. The library says: {str(error).splitlines()[0][:200]}"
+            ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' own report of keys and its progress bar: what matters is checked and said by us."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

