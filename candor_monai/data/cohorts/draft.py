@@ -1,0 +1,125 @@
+"""What an adapter hands over: rows, codes and counts, before any policy is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..cohort import BOX_COLUMNS, MASK_COLUMNS, REJECTED_COLUMNS
+from ..label_policy import NEGATIVE, POSITIVE
+
+
+def _frame(columns: Sequence[str]) -> Callable[[], pd.DataFrame]:
+    return lambda: pd.DataFrame({c: pd.Series(dtype=object) for c in columns})
+
+
+@dataclass
+class Draft:
+    """Rows of a dataset with the codes of their labels.
+
+    Args:
+        records: one row an image: ``image_id``, ``image`` (relative path) and any of ``patient_id``, ``site``,
+            ``split``, covariates; blanks are ``""`` or missing.
+        findings: names of the F label columns.
+        codes: shape (N, F), int8, as in label_policy.
+        boxes, masks: as in Cohort.
+        rejected: as in Cohort, for images that the tables name but that cannot be used.
+        left_out: images left out by a stated rule, by rule.
+        found: numbers to set beside the card's ``expected``.
+        notes: further counts and decisions.
+        suffixes: suffixes to try when an image's own is not there.
+        features: shape (N, d), for a cohort of features.
+        open_image: reads an image that is not a file of its own.
+        split_column: whether ``split`` is the publisher's.
+    """
+
+    records: pd.DataFrame
+    findings: tuple[str, ...]
+    codes: np.ndarray
+    boxes: pd.DataFrame = field(default_factory=_frame(BOX_COLUMNS))
+    masks: pd.DataFrame = field(default_factory=_frame(MASK_COLUMNS))
+    rejected: pd.DataFrame = field(default_factory=_frame(REJECTED_COLUMNS))
+    left_out: dict[str, int] = field(default_factory=dict)
+    found: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+    suffixes: Sequence[str] = ()
+    features: np.ndarray | None = None
+    open_image: Callable[[str], bytes] | None = None
+
+    def keep(self, mask: np.ndarray, rule: str | None = None) -> None:
+        """Keep the rows where ``mask`` is true; ``rule`` counts the others in ``left_out``."""
+        if rule is not None and not mask.all():
+            self.left_out[rule] = self.left_out.get(rule, 0) + int((~mask).sum())
+        self.records = self.records[mask].reset_index(drop=True)
+        self.codes = self.codes[mask]
+        if self.features is not None:
+            self.features = self.features[mask]
+
+    def reject(self, mask: np.ndarray, reason: str, message: str, stage: str = "cohort") -> None:
+        """Move the rows where ``mask`` is true to ``rejected``."""
+        if mask.any():
+            gone = self.records[mask]
+            self.rejected = with_rejected(self.rejected, gone["image_id"], gone["image"], reason, message, stage)
+            self.keep(~mask)
+
+
+def with_rejected(
+    rejected: pd.DataFrame,
+    image_ids: Sequence[Any] | pd.Series,
+    files: Sequence[Any] | pd.Series,
+    reason: str,
+    message: str | Sequence[str],
+    stage: str = "cohort",
+) -> pd.DataFrame:
+    """``rejected`` with more rows."""
+    n = len(image_ids)
+    more = pd.DataFrame(
+        {
+            "image_id": list(image_ids),
+            "file": list(files),
+            "stage": [stage] * n,
+            "reason": [reason] * n,
+            "message": [message] * n if isinstance(message, str) else list(message),
+        },
+        dtype=object,
+    )
+    return more if rejected.empty else pd.concat([rejected, more], ignore_index=True)
+
+
+def one_hot(values: Sequence[str] | pd.Series, positive: Mapping[str, Sequence[str]]) -> np.ndarray:
+    """Codes of findings that are each a set of values of one column: positive when the value is in the set.
+
+    >>> one_hot(["TUM", "ADI"], {"Tumor": ["TUM"]})
+    array([[1],
+           [0]], dtype=int8)
+    """
+    own, texts = pd.factorize(pd.Series(values, dtype=object))
+    table = np.full((len(texts), len(positive)), NEGATIVE, dtype=np.int8)
+    for f, names in enumerate(positive.values()):
+        table[[i for i, t in enumerate(texts) if t in set(names)], f] = POSITIVE
+    return table[own]
+
+
+def box_table(
+    image_id: Sequence[Any] | pd.Series,
+    finding: Sequence[Any] | pd.Series | str,
+    x: Any,
+    y: Any,
+    width: Any,
+    height: Any,
+    frame_width: Any = None,
+    frame_height: Any = None,
+) -> pd.DataFrame:
+    """Boxes as Cohort wants them; texts become numbers, a frame of None is the image's own."""
+    index = range(len(image_id))
+    table = pd.DataFrame({"image_id": list(image_id)}, dtype=object, index=index)
+    table["finding"] = finding if isinstance(finding, str) else list(finding)
+    named = (("x", x), ("y", y), ("width", width), ("height", height))
+    for column, values in (*named, ("frame_width", frame_width), ("frame_height", frame_height)):
+        whole = [values] * len(table) if np.isscalar(values) or values is None else list(values)
+        table[column] = pd.to_numeric(pd.Series(whole, dtype=object, index=index), errors="coerce").astype(np.float64)
+    return table[list(BOX_COLUMNS)]

@@ -1,0 +1,58 @@
+"""Adapters by name: a function that reads one dataset's tables into a draft."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...utils import unknown
+from .draft import Draft
+
+Adapter = Callable[..., Draft]
+
+SHIPPED = (
+    "features",
+    "image_list",
+    "nih_cxr",
+    "table",
+)
+
+_registered: dict[str, Adapter] = {}
+
+
+def register_adapter(name: str, adapter: Adapter) -> None:
+    """Add an adapter: ``adapter(source, **options) -> Draft``. A card names it with ``adapter: <name>``.
+
+    Args:
+        name: not the name of a shipped adapter.
+        adapter: its keyword arguments are its options.
+
+    Raises:
+        ValueError: the name is taken by a shipped adapter.
+    """
+    if name in SHIPPED:
+        raise ValueError(f"{name!r} is a shipped adapter")
+    _registered[name] = adapter
+
+
+def adapter_named(name: str) -> Adapter:
+    """The adapter of that name.
+
+    Raises:
+        UserError: unknown; names the nearest.
+    """
+    if name in _registered:
+        return _registered[name]
+    if name not in SHIPPED:
+        raise unknown("cohort adapter", name, (*SHIPPED, *_registered))
+    module = importlib.import_module(f"{__package__}.{name}")
+    adapter: Adapter = module.read
+    return adapter
+
+
+def adapter_options(adapter: Adapter) -> Mapping[str, Any]:
+    """Names and defaults of an adapter's options."""
+    parameters = inspect.signature(adapter).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
