@@ -6,6 +6,13 @@ __getattr__, __dir__ = lazy_attributes(
     __name__,
     {
         "Cohort": "cohort",
+        "EncodeLoader": "encode_loader",
+        "EncodeRecords": "encode_loader",
+        "FeatureStore": "feature_store",
+        "Rejection": "store_rows",
+        "Sources": "store_rows",
+        "StoreDataset": "store_dataset",
+        "StoreLoader": "store_dataset",
         "Task": "tasks",
         "list_cohorts": "cohorts",
         "list_tasks": "tasks",

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import itertools
 import json
 import logging
 import os
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,13 +23,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from candor_monai.utils.atomic import atomic_path, atomic_write
+from candor_monai.utils.atomic import atomic_write
 from candor_monai.utils.errors import UserError
 
+from .consolidated import kept_matrix, temporary_matrix
 from .folder_lock import folder_lock
+from .shard_index import ShardIndex
 from .shards import (
     FEATURES,
     KEY_FIELDS,
@@ -46,68 +44,13 @@ from .shards import (
     parse_name,
     write_shard,
 )
+from .store_rows import ABSENT, Rejection, Sources, unusable_features
 
 MANIFEST = "manifest.json"
 SET_ASIDE = "set_aside"
 CONSOLIDATED = "consolidated"
-ABSENT = -1
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Sources:
-    """The state of the source files, aligned with a list of image ids; -1 where a file is not there.
-
-    Args:
-        size: bytes, shape (N,), int64.
-        mtime_ns: modification time in ns, shape (N,), int64; only ever compared for equality.
-    """
-
-    size: np.ndarray
-    mtime_ns: np.ndarray
-
-    def take(self, rows: np.ndarray) -> Sources:
-        """The states at ``rows``."""
-        return Sources(self.size[rows], self.mtime_ns[rows])
-
-
-@dataclass(frozen=True)
-class Rejection:
-    """Why one image has no feature.
-
-    Args:
-        image_id: the image.
-        file: its file, relative to the dataset folder.
-        stage: ``decode`` or ``encode``.
-        reason: stable code (docs/outputs.md).
-        message: what is wrong; no patient data.
-        source_size, source_mtime_ns: state of the file when it was tried.
-        retry: the next run tries again although the file is unchanged (a timeout, a killed worker).
-    """
-
-    image_id: str
-    file: str | None
-    stage: str
-    reason: str
-    message: str
-    source_size: int = ABSENT
-    source_mtime_ns: int = ABSENT
-    retry: bool = False
-
-
-@dataclass
-class _Index:
-    """Every statement of the store, the newest last."""
-
-    shards: list[Shard]
-    ids: pa.Array
-    size: np.ndarray
-    mtime_ns: np.ndarray
-    shard: np.ndarray
-    row: np.ndarray
-    feature: np.ndarray
-    retry: np.ndarray
 
 
 @dataclass
@@ -147,66 +90,6 @@ def store_folder(feature_dir: str | Path, encoder: str, cohort: str, fingerprint
     return Path(feature_dir) / "--".join([*safe, fingerprint_digest(fingerprint)[:12]])
 
 
-def stat_sources(paths: Sequence[str | Path | None], threads: int = 16) -> Sources:
-    """Size and modification time of every file; -1 where there is none or it cannot be reached.
-
-    Args:
-        paths: the files, in the order of the image ids.
-        threads: how many are asked for at once, for network file systems.
-    """
-
-    def state(path: str | Path | None) -> tuple[int, int]:
-        try:
-            found = os.stat(path) if path is not None else None
-        except (OSError, ValueError):
-            found = None
-        return (found.st_size, found.st_mtime_ns) if found is not None else (ABSENT, ABSENT)
-
-    if len(paths) > 1000:
-        with ThreadPoolExecutor(threads) as pool:
-            states = list(pool.map(state, paths, chunksize=256))
-    else:
-        states = [state(path) for path in paths]
-    table = np.array(states, dtype=np.int64).reshape(-1, 2)
-    return Sources(table[:, 0].copy(), table[:, 1].copy())
-
-
-def unusable_features(features: np.ndarray) -> dict[int, tuple[str, str]]:
-    """Rows that must not be stored, with reason code and message.
-
-    Args:
-        features: shape (n, d), float32.
-
-    Returns:
-        row -> (reason, message), for rows with a NaN, an infinity, or nothing but zeros.
-
-    >>> unusable_features(np.array([[1, 2], [0, 0], [np.nan, 1]], dtype=np.float32))
-    {1: ('feature_zero', 'the feature has zero norm'), 2: ('feature_not_finite', 'the feature is not finite')}
-    """
-    finite = np.isfinite(features).all(axis=1)
-    zero = ~features.any(axis=1)
-    bad = {int(row): ("feature_zero", "the feature has zero norm") for row in np.flatnonzero(zero)}
-    bad.update({int(row): ("feature_not_finite", "the feature is not finite") for row in np.flatnonzero(~finite)})
-    return dict(sorted(bad.items()))
-
-
-def pixel_clusters(pixels_sha256: Sequence[bytes | None]) -> np.ndarray:
-    """Codes that are equal for images with identical canonical pixels.
-
-    Args:
-        pixels_sha256: hash of each image's canonical pixels; None: unknown, alone in its cluster.
-
-    Returns:
-        shape (N,), int64, in order of first appearance.
-
-    >>> pixel_clusters([b"a", b"b", b"a", None, None]).tolist()
-    [0, 1, 0, 2, 3]
-    """
-    seen: dict[Any, int] = {}
-    keys = (digest if isinstance(digest, bytes) else row for row, digest in enumerate(pixels_sha256))
-    return np.fromiter((seen.setdefault(key, len(seen)) for key in keys), np.int64, len(pixels_sha256))
-
-
 class FeatureStore:
     """Features and rejections of one encoder over one cohort.
 
@@ -233,7 +116,7 @@ class FeatureStore:
         self.warnings: list[str] = []
         self._known: dict[str, Shard] = {}
         self._refused: set[str] = set()
-        self._index_cache: _Index | None = None
+        self._index_cache: ShardIndex | None = None
         self._listed = False
         self._manifest_written = False
 
@@ -247,7 +130,7 @@ class FeatureStore:
             sources: states of the files; None: any state will do (features without files).
         """
         index = self._index()
-        chosen = self._resolve(image_ids, sources)
+        chosen = index.resolve(image_ids, sources)
         settled = chosen >= 0
         settled[settled] = ~index.retry[chosen[settled]]
         return [image_ids[row] for row in np.flatnonzero(~settled).tolist()]
@@ -258,39 +141,37 @@ class FeatureStore:
         Returns:
             features, shape (N, d), float32, zeros where absent; present, shape (N,), bool.
         """
-        features = np.zeros((len(image_ids), self.dimension), dtype=np.float32)
-        return features, self._gather(image_ids, sources, features)
+        chosen = self._features(image_ids, sources)
+        features = np.zeros((len(chosen), self.dimension), dtype=np.float32)
+        self._index().gather(chosen, features)
+        return features, chosen >= 0
 
     def matrix(
         self, image_ids: Sequence[str], sources: Sources | None = None, memory_bytes: int = 1 << 30
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As :meth:`read`, memory-mapped when the features would take more than ``memory_bytes``.
+        """As :meth:`read`, but memory-mapped when the features would take more than ``memory_bytes``.
 
         The map lies in the store (``consolidated/``), checksummed and used again while the store is unchanged; beside a
         store that cannot be written it is a temporary file that is gone when the array is.
         """
         if len(image_ids) * self.dimension * 4 <= memory_bytes:
             return self.read(image_ids, sources)
-        return self._consolidated(image_ids, sources)
+        chosen = self._features(image_ids, sources)
+        return self._consolidated(chosen), chosen >= 0
 
     def rejections(self, image_ids: Sequence[str], sources: Sources | None = None) -> pd.DataFrame:
         """The rejections that hold for these ids: image_id, file, stage, reason, message, retry."""
         index = self._index()
-        chosen = self._resolve(image_ids, sources)
-        chosen = np.unique(chosen[chosen >= 0])
-        chosen = chosen[~index.feature[chosen]]
-        names = ["image_id", *(f.name for f in REJECTION_FIELDS)]
-        return self._small_columns(chosen, names, KEY_FIELDS[:1] + REJECTION_FIELDS)
+        chosen = index.resolve(image_ids, sources)
+        chosen = chosen[(chosen >= 0) & (index.features_only(chosen) < 0)]
+        return index.columns(pd.unique(chosen), KEY_FIELDS[:1] + REJECTION_FIELDS)
 
     def provenance(self, image_ids: Sequence[str], sources: Sources | None = None) -> pd.DataFrame:
         """A row for each id: present, and how its pixels came to be (nulls where it has no feature)."""
-        index = self._index()
-        chosen = self._resolve(image_ids, sources)
-        present = (chosen >= 0) & np.where(chosen >= 0, index.feature[chosen] if len(index.feature) else False, False)
-        names = [f.name for f in PROVENANCE_FIELDS]
-        table = self._small_columns(np.where(present, chosen, -1), names, PROVENANCE_FIELDS)
+        chosen = self._features(image_ids, sources)
+        table = self._index().columns(chosen, PROVENANCE_FIELDS)
         table.insert(0, "image_id", list(image_ids))
-        table.insert(1, "present", present)
+        table.insert(1, "present", chosen >= 0)
         return table
 
     @property
@@ -301,9 +182,7 @@ class FeatureStore:
     def __len__(self) -> int:
         """Number of distinct images whose newest statement is a feature."""
         index = self._index()
-        if not len(index.ids):
-            return 0
-        return int(index.feature[self._resolve(pc.unique(index.ids), None)].sum())
+        return int((index.features_only(index.resolve(pc.unique(index.ids), None)) >= 0).sum())
 
     # ---- telling
 
@@ -365,13 +244,11 @@ class FeatureStore:
         self.refresh()
         before = time.perf_counter()
         report = Verification()
-        earlier = len(self.warnings)
         index = self._index(report)
         report.seconds = time.perf_counter() - before
         report.shards = len(index.shards)
         report.rows = len(index.ids)
         report.bytes = sum(shard.path.stat().st_size for shard in index.shards)
-        assert len(report.set_aside) <= len(self.warnings) - earlier
         return report
 
     # ---- below: how
@@ -422,10 +299,10 @@ class FeatureStore:
             keys = sorted(k for k in {*found, *self.fingerprint} if found.get(k) != self.fingerprint.get(k))
             self._put_aside(path, f"the folder held features of another fingerprint ({', '.join(keys)} differ)")
 
-    def _index(self, report: Verification | None = None) -> _Index:
+    def _index(self, report: Verification | None = None) -> ShardIndex:
         shards = self._shards(report)
         if self._index_cache is None:
-            self._index_cache = _build_index(sorted(shards.values(), key=lambda shard: shard.order))
+            self._index_cache = ShardIndex.of(list(shards.values()))
         return self._index_cache
 
     def _shards(self, report: Verification | None = None) -> dict[str, Shard]:
@@ -484,142 +361,25 @@ class FeatureStore:
         self.warnings.append(message)
         logger.warning(message)
 
-    def _resolve(self, image_ids: Sequence[str] | pa.Array, sources: Sources | None) -> np.ndarray:
-        """Row in the index of the newest statement that holds for each id, -1 for none; shape (N,), int64."""
+    def _features(self, image_ids: Sequence[str], sources: Sources | None) -> np.ndarray:
         index = self._index()
-        request = image_ids if isinstance(image_ids, pa.Array) else pa.array(image_ids, pa.string())
-        if sources is not None and len(sources.size) != len(request):
-            raise ValueError(f"sources has {len(sources.size)} rows for {len(request)} image ids")
-        if not len(index.ids) or not len(request):
-            return np.full(len(request), -1, dtype=np.int64)
-        encoded = request.dictionary_encode()
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
-        wanted = pc.index_in(index.ids, value_set=encoded.dictionary)
-        wanted = wanted.fill_null(-1).to_numpy(zero_copy_only=False)
-        holds = wanted >= 0
-        if sources is not None:
-            size = np.empty(len(encoded.dictionary), dtype=np.int64)
-            mtime = np.empty_like(size)
-            size[codes], mtime[codes] = sources.size, sources.mtime_ns
-            holds &= (index.size == size[wanted]) & (index.mtime_ns == mtime[wanted])
-        newest = np.full(len(encoded.dictionary), -1, dtype=np.int64)
-        rows = np.flatnonzero(holds)
-        np.maximum.at(newest, wanted[rows], rows)
-        return newest[codes]
+        return index.features_only(index.resolve(image_ids, sources))
 
-    def _gather(self, image_ids: Sequence[str], sources: Sources | None, out: np.ndarray) -> np.ndarray:
-        """Copy the features into ``out``, shard by shard."""
+    def _consolidated(self, chosen: np.ndarray) -> np.ndarray:
         index = self._index()
-        chosen = self._resolve(image_ids, sources)
-        present = chosen >= 0
-        present[present] = index.feature[chosen[present]]
-        target = np.flatnonzero(present)
-        target = target[np.argsort(chosen[target], kind="stable")]
-        source = chosen[target]
-        bounds = np.flatnonzero(np.diff(index.shard[source], prepend=-1, append=-1))
-        for start, stop in itertools.pairwise(bounds):
-            shard = index.shards[index.shard[source[start]]]
-            try:
-                out[target[start:stop]] = shard.features()[index.row[source[start:stop]]]
-            except (OSError, ValueError) as error:
-                raise UserError(f"{shard.path} changed while it was in use. Run again.") from error
-        return present
-
-    def _small_columns(self, rows: np.ndarray, names: list[str], fields: list[pa.Field]) -> pd.DataFrame:
-        """Columns of the statements at ``rows`` (-1: nulls), gathered from their shards."""
-        index = self._index()
-        schema = pa.schema([f.with_nullable(True) for f in fields])
-        owner = index.shard[rows] if len(index.shard) else np.full(len(rows), -1)
-        owner = np.where(rows >= 0, owner, -1)
-        parts, order = [], []
-        for number in np.unique(owner):
-            at = np.flatnonzero(owner == number)
-            order.append(at)
-            if number < 0:
-                parts.append(pa.Table.from_arrays([pa.nulls(len(at), f.type) for f in schema], schema=schema))
-                continue
-            batch = index.shards[number].table.select(names).take(pa.array(index.row[rows[at]]))
-            parts.append(pa.Table.from_arrays(batch.columns, schema=schema))
-        if not parts:
-            return schema.empty_table().to_pandas()
-        back = np.argsort(np.concatenate(order), kind="stable")
-        return pa.concat_tables(parts).take(pa.array(back)).to_pandas()
-
-    def _consolidated(self, image_ids: Sequence[str], sources: Sources | None) -> tuple[np.ndarray, np.ndarray]:
-        index = self._index()
-        shape = (len(image_ids), self.dimension)
-        chosen = self._resolve(image_ids, sources)
-        present = chosen >= 0
-        present[present] = index.feature[chosen[present]]
+        shape = (len(chosen), self.dimension)
         key = hashlib.sha256(json.dumps([self.digest, shape, [s.path.name for s in index.shards]]).encode())
-        key.update(np.where(present, chosen, -1).tobytes())
-        name = key.hexdigest()[:16]
+        key.update(chosen.tobytes())
+
+        def fill(matrix: np.ndarray) -> None:
+            index.gather(chosen, matrix)
+
         try:
-            folder = self.folder / CONSOLIDATED
-            folder.mkdir(exist_ok=True)
-            kept = self._kept(folder, name, shape)
-            return (kept if kept is not None else self._consolidate(folder, name, image_ids, sources, shape)), present
+            return kept_matrix(self.folder / CONSOLIDATED, key.hexdigest()[:16], shape, fill, self._put_aside)
         except OSError as error:
-            if error.errno == errno.ENOSPC:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise _disk_full(self.folder, error) from error
-        with tempfile.TemporaryFile(prefix="candor_features_") as file:
-            file.truncate(shape[0] * shape[1] * 4)
-            matrix = np.memmap(file, dtype="<f4", mode="r+", shape=shape)
-            self._gather(image_ids, sources, matrix)
-            return matrix, present
-
-    def _kept(self, folder: Path, name: str, shape: tuple[int, int]) -> np.ndarray | None:
-        """The consolidated file made earlier, if its bytes are still those written."""
-        for path in folder.glob(f"{name}-*.f32"):
-            if path.stat().st_size == shape[0] * shape[1] * 4 and path.stem == f"{name}-{_file_digest(path)}":
-                return np.memmap(path, dtype="<f4", mode="r", shape=shape)
-            self._put_aside(path, "its bytes do not match its checksum; it is made again")
-        return None
-
-    def _consolidate(
-        self, folder: Path, name: str, image_ids: Sequence[str], sources: Sources | None, shape: tuple[int, int]
-    ) -> np.ndarray:
-        for stale in folder.glob("*.f32"):
-            stale.unlink(missing_ok=True)
-        free = shutil.disk_usage(folder).free
-        if free < shape[0] * shape[1] * 4:
-            raise OSError(errno.ENOSPC, f"{shape[0] * shape[1] * 4} bytes needed, {free} free")
-        with atomic_path(folder / f"{name}.building") as temporary:
-            matrix = np.memmap(temporary, dtype="<f4", mode="w+", shape=shape)
-            self._gather(image_ids, sources, matrix)
-            matrix.flush()
-            del matrix
-        path = folder / f"{name}-{_file_digest(folder / f'{name}.building')}.f32"
-        os.replace(folder / f"{name}.building", path)
-        return np.memmap(path, dtype="<f4", mode="r", shape=shape)
-
-
-def _build_index(shards: list[Shard]) -> _Index:
-    counts = [shard.table.num_rows for shard in shards]
-    keys = [shard.table.select([f.name for f in KEY_FIELDS]) for shard in shards]
-    schema = pa.schema(KEY_FIELDS)
-    table = pa.Table.from_batches([pa.RecordBatch.from_arrays(k.columns, schema=schema) for k in keys], schema=schema)
-    table = table.combine_chunks()
-    columns = [
-        column.chunk(0) if column.num_chunks else pa.array([], column.type)
-        for column in (table.column(f.name) for f in KEY_FIELDS)
-    ]
-    retry = [
-        shard.table.column("retry").to_numpy(zero_copy_only=False)
-        if shard.kind == REJECTED
-        else np.zeros(shard.table.num_rows, dtype=bool)
-        for shard in shards
-    ]
-    return _Index(
-        shards=shards,
-        ids=columns[0],
-        size=columns[1].to_numpy(),
-        mtime_ns=columns[2].to_numpy(),
-        shard=np.repeat(np.arange(len(shards)), counts),
-        row=np.concatenate([np.arange(n) for n in counts]) if counts else np.zeros(0, dtype=np.int64),
-        feature=np.repeat(np.array([shard.kind == FEATURES for shard in shards], dtype=bool), counts),
-        retry=np.concatenate(retry) if retry else np.zeros(0, dtype=bool),
-    )
+            return temporary_matrix(shape, fill)
 
 
 @contextmanager
@@ -641,8 +401,3 @@ def _disk_full(folder: Path, error: OSError) -> UserError:
         f"feature store {folder}: no space left on the disk ({error.strerror}). What was finished is kept: free some "
         "space or choose another folder, then run again."
     )
-
-
-def _file_digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:32]

@@ -39,10 +39,13 @@ PROVENANCE_FIELDS = [
     pa.field("transfer_syntax", pa.string()),
     pa.field("photometric", pa.string()),
     pa.field("inverted", pa.bool_()),
+    pa.field("modality", pa.string()),
     pa.field("voi", pa.string()),
     pa.field("bits_stored", pa.int32()),
     pa.field("rows", pa.int32()),
     pa.field("columns", pa.int32()),
+    pa.field("frames", pa.int32()),
+    pa.field("notes", pa.string()),
 ]
 REJECTION_FIELDS = [
     pa.field("file", pa.string()),

@@ -6,5 +6,7 @@ __getattr__, __dir__ = lazy_attributes(
     __name__,
     {
         "CandorHandler": "candor",
+        "FeatureSaver": "feature_saver",
+        "Progress": "progress",
     },
 )

@@ -8,16 +8,8 @@ import os
 import numpy as np
 import pytest
 
-from candor_monai.data.feature_store import (
-    FeatureStore,
-    Rejection,
-    Sources,
-    fingerprint_digest,
-    pixel_clusters,
-    stat_sources,
-    store_folder,
-    unusable_features,
-)
+from candor_monai.data.feature_store import FeatureStore, fingerprint_digest, store_folder
+from candor_monai.data.store_rows import Rejection, Sources, pixel_clusters, stat_sources, unusable_features
 from candor_monai.utils import UserError
 
 FINGERPRINT = {"weights_sha256": "00", "precision": "float32", "code": 1}

@@ -1,0 +1,271 @@
+"""Batches of decoded images for the evaluator that encodes what the store lacks."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+from candor_monai.utils.errors import DecodeError
+
+from .blocks import EMPTY, work_blocks
+from .store_rows import Sources, stat_sources
+
+if TYPE_CHECKING:
+    from .cohort import Cohort
+    from .feature_store import FeatureStore
+
+Result = tuple[int, "np.ndarray | DecodeError", Any, float]
+
+
+class Pool(Protocol):
+    """What is needed of a :class:`~candor_monai.data.decode_pool.DecodePool`."""
+
+    def map(self, items: Iterable[tuple[int, Any]]) -> Iterator[Result]:
+        """Decode ``(index, path)`` pairs, in order: ``(index, canonical pixels or error, meta or None, seconds)``."""
+        ...
+
+
+@dataclass(frozen=True)
+class EncodeRecords:
+    """The images of a cohort as the encoding part sees them; no labels.
+
+    Args:
+        image_ids: N distinct ids.
+        files: the files as outputs name them, relative to the dataset folder.
+        sources: their state when the cohort was read.
+        missing: what the store lacks, shape (N,), bool.
+        open: gives image ``i``'s file, or its bytes.
+    """
+
+    image_ids: Sequence[str]
+    files: Sequence[str | None]
+    sources: Sources
+    missing: np.ndarray
+    open: Callable[[int], str | Path | bytes]
+
+    @classmethod
+    def of(cls, cohort: Cohort, store: FeatureStore, sources: Sources | None = None) -> EncodeRecords:
+        """The records of a cohort of image files beside what the store holds of them.
+
+        Args:
+            cohort: the cohort.
+            store: the encoder's store over it.
+            sources: states of the files, if already known.
+        """
+        ids = cohort.records["image_id"].tolist()
+        states = cohort_sources(cohort) if sources is None else sources
+        lacking = set(store.missing(ids, states))
+        missing = np.fromiter((image_id in lacking for image_id in ids), bool, len(ids))
+        files = [image if isinstance(image, str) else None for image in cohort.records["image"]]
+        return cls(ids, files, states, missing, cohort.source)
+
+
+def cohort_sources(cohort: Cohort) -> Sources:
+    """State of every image file of a cohort; of images inside an archive, the archive's."""
+    paths: list[Path | None] = []
+    for i, image in enumerate(cohort.records["image"]):
+        path = cohort.path(i) if isinstance(image, str) else None
+        if path is not None and cohort.open_image is not None:
+            path = next((p for p in (path, *path.parents) if p.is_file()), path)
+        paths.append(path)
+    return stat_sources(paths)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one image on its way into a batch.
+
+    Args:
+        error: why it has no pixels, or None.
+        meta: how its pixels came to be (ImageMeta), or None.
+        pixels_sha256: hash of its canonical pixels, or None.
+    """
+
+    error: DecodeError | None
+    meta: Any
+    pixels_sha256: bytes | None
+
+
+class EncodeLoader:
+    """Iterable of batches with a length: a ``val_data_loader`` for MONAI's ``SupervisedEvaluator``.
+
+    A batch holds ``image`` (B, 3, size, size) uint8, ``index`` (B,) int64 into ``records.image_ids`` and ``ok`` (B,)
+    bool, and always B = ``batch_size`` rows. Where decoding failed, and in places that a block leaves blank, the image
+    is zero and ``ok`` false; blank places have index -1. Batches are put together in a thread, ``prefetch`` ahead.
+
+    Args:
+        records: the images and what is missing of them.
+        pool: decodes them.
+        batch_size: B.
+        image_size: side of a canonical image; None: as large as each image is, one image a batch.
+        rank, world_size: this process among those that share the work.
+        prefetch: batches made ahead.
+
+    Raises:
+        ValueError: ``image_size`` None with more than one image a batch.
+    """
+
+    def __init__(
+        self,
+        records: EncodeRecords,
+        pool: Pool,
+        batch_size: int = 32,
+        image_size: int | None = 224,
+        rank: int = 0,
+        world_size: int = 1,
+        prefetch: int = 2,
+    ) -> None:
+        if image_size is None and batch_size != 1:
+            raise ValueError(f"images of their own size cannot share a batch: batch_size must be 1, got {batch_size}")
+        self.records = records
+        self.pool = pool
+        self.batch_size = batch_size
+        self.image_size = image_size
+        self.prefetch = max(1, prefetch)
+        self.blocks = work_blocks(records.image_ids, records.missing, batch_size, rank, world_size)
+        self.seconds = {"decode": 0.0, "assemble": 0.0, "wait": 0.0}
+        self._recent: deque[dict[int, Outcome]] = deque(maxlen=self.prefetch + 3)
+
+    def __len__(self) -> int:
+        """Number of batches."""
+        return len(self.blocks)
+
+    @property
+    def images(self) -> int:
+        """Number of images that this process encodes."""
+        return int((self.blocks != EMPTY).sum())
+
+    def outcome(self, index: int) -> Outcome:
+        """What became of an image of the batch at hand.
+
+        Raises:
+            KeyError: it was in none of the latest batches.
+        """
+        for outcomes in self._recent:
+            if index in outcomes:
+                return outcomes[index]
+        raise KeyError(index)
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        ready: queue.Queue[Any] = queue.Queue(self.prefetch)
+        stop = threading.Event()
+        worker = threading.Thread(target=self._fill, args=(ready, stop), name="candor-encode-loader", daemon=True)
+        worker.start()
+        try:
+            while True:
+                before = time.perf_counter()
+                item = ready.get()
+                self.seconds["wait"] += time.perf_counter() - before
+                if item is None:
+                    return
+                if isinstance(item, BaseException):
+                    raise item
+                batch, outcomes = item
+                self._recent.append(outcomes)
+                yield batch
+        finally:
+            stop.set()
+            worker.join()
+
+    def _fill(self, ready: queue.Queue[Any], stop: threading.Event) -> None:
+        """Runs in the thread: every batch, then None; or the exception that ended it."""
+
+        def put(item: Any) -> bool:
+            while not stop.is_set():
+                try:
+                    ready.put(item, timeout=0.1)
+                    return True
+                except queue.Full:
+                    continue
+            return False
+
+        try:
+            with closing(_Decoded(self.pool, self.records.open, self.blocks[self.blocks != EMPTY].tolist())) as decoded:
+                for block in self.blocks:
+                    if not put(self._batch(block, decoded)):
+                        return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    def _batch(self, block: np.ndarray, decoded: _Decoded) -> tuple[dict[str, torch.Tensor], dict[int, Outcome]]:
+        size = self.image_size
+        images = None if size is None else np.zeros((len(block), 3, size, size), dtype=np.uint8)
+        ok = np.zeros(len(block), dtype=bool)
+        outcomes = {}
+        for place in np.flatnonzero(block != EMPTY).tolist():
+            index, pixels, meta, seconds = decoded.take(int(block[place]))
+            self.seconds["decode"] += seconds
+            before = time.perf_counter()
+            if isinstance(pixels, DecodeError):
+                outcomes[index] = Outcome(pixels, meta, None)
+            else:
+                if images is None:
+                    images = np.zeros((1, *pixels.shape), dtype=np.uint8)
+                images[place] = pixels
+                ok[place] = True
+                outcomes[index] = Outcome(None, meta, pixels_digest(pixels))
+            self.seconds["assemble"] += time.perf_counter() - before
+        if images is None:
+            images = np.zeros((1, 3, 8, 8), dtype=np.uint8)
+        batch = {"image": torch.from_numpy(images), "index": torch.from_numpy(block.copy()), "ok": torch.from_numpy(ok)}
+        return batch, outcomes
+
+
+class _Decoded:
+    """The pool's results in the order of ``wanted``; an image that cannot even be opened never reaches the pool."""
+
+    def __init__(self, pool: Pool, open_image: Callable[[int], Any], wanted: Iterable[int]) -> None:
+        self._unopened: dict[int, DecodeError] = {}
+        self._results = pool.map(self._items(open_image, wanted))
+        self._ahead: Result | None = None
+
+    def _items(self, open_image: Callable[[int], Any], wanted: Iterable[int]) -> Iterator[tuple[int, Any]]:
+        for index in wanted:
+            try:
+                item = open_image(index)
+            except DecodeError as error:
+                self._unopened[index] = error
+            except OSError as error:
+                self._unopened[index] = DecodeError("unreadable", f"cannot be read: {error.strerror}")
+            else:
+                yield index, item
+
+    def take(self, index: int) -> Result:
+        """The result of image ``index``, the next one due."""
+        if self._ahead is None:
+            self._ahead = next(self._results, None)
+        if self._ahead is not None and self._ahead[0] == index:
+            result, self._ahead = self._ahead, None
+            return result
+        if index in self._unopened:
+            return index, self._unopened.pop(index), None, 0.0
+        raise RuntimeError(f"the decode pool gave no result for image {index}")
+
+    def close(self) -> None:
+        """Let the pool go when its results are not wanted any more."""
+        close = getattr(self._results, "close", None)
+        if close is not None:
+            close()
+
+
+def pixels_digest(pixels: np.ndarray) -> bytes:
+    """SHA-256 of canonical pixels and their shape.
+
+    Args:
+        pixels: shape (3, rows, columns), uint8.
+    """
+    digest = hashlib.sha256(repr((pixels.dtype.str, pixels.shape)).encode())
+    digest.update(np.ascontiguousarray(pixels).data)
+    return digest.digest()
