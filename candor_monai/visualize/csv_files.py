@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..utils.atomic import atomic_write
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def write_csv(path: str | Path, rows: Iterable[Mapping[str, Any]] | Any, columns: Sequence[str]) -> None:
+def write_csv(path: str | Path, rows: Any, columns: Sequence[str]) -> None:
     """Write rows to a UTF-8 CSV file with a header, atomically.
 
     An undefined value (None, or a missing key) is an empty cell; floats are written with the fewest digits that
@@ -25,7 +25,7 @@ def write_csv(path: str | Path, rows: Iterable[Mapping[str, Any]] | Any, columns
 
     Args:
         path: the file; its folder is made when missing.
-        rows: mappings from column to value, or a pandas DataFrame (missing values become empty cells).
+        rows: an iterable of mappings from column to value, or a pandas DataFrame (missing values become empty cells).
         columns: the columns, in the order in which they are written.
 
     Raises:
@@ -36,7 +36,7 @@ def write_csv(path: str | Path, rows: Iterable[Mapping[str, Any]] | Any, columns
     atomic_write(path, csv_text(rows, columns))
 
 
-def csv_text(rows: Iterable[Mapping[str, Any]] | Any, columns: Sequence[str]) -> str:
+def csv_text(rows: Any, columns: Sequence[str]) -> str:
     """The text that :func:`write_csv` writes.
 
     >>> print(csv_text([{"finding": "=1+1", "D": -0.25}, {"finding": "Edema", "D": None}], ["finding", "D"]), end="")

@@ -1,0 +1,242 @@
+"""The answer at the top of the report: which encoder separates the findings best, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .verdicts import is_ranked, reference, verdict
+from .wording import interval, listed, many, number, probability
+
+CANNOT = "cannot be told"
+
+
+@dataclass(frozen=True)
+class TaskAnswer:
+    """The answer for one task.
+
+    Args:
+        task: its name.
+        headline: the answer in one sentence.
+        sentences: what it rests on and what limits it.
+    """
+
+    task: str
+    headline: str
+    sentences: tuple[str, ...]
+
+
+def answer(results: Mapping[str, Any]) -> list[TaskAnswer]:
+    """The answer for every task of the results, in the order in which the tasks first occur."""
+    return [task_answer(results, task) for task in tasks_of(results)]
+
+
+def tasks_of(results: Mapping[str, Any]) -> list[str]:
+    """Names of the tasks, in the order in which they first occur."""
+    return list(dict.fromkeys(row["task"] for row in results["discordance"]))
+
+
+def titles(results: Mapping[str, Any]) -> dict[str, str]:
+    """Readable name of each encoder."""
+    return {card["name"]: card.get("title") or card["name"] for card in results["encoders"]}
+
+
+def summary_rows(results: Mapping[str, Any], task: str) -> list[Mapping[str, Any]]:
+    """The one row of each encoder that stands for the task: its pooled level, or its only finding."""
+    rows = [row for row in results["discordance"] if row["task"] == task]
+    findings = {row["finding"] for row in rows if row["level"] == "finding"}
+    pooled = [row for row in rows if row["level"] == "task"]
+    return pooled if pooled and len(findings) != 1 else [row for row in rows if row["level"] == "finding"]
+
+
+def task_answer(results: Mapping[str, Any], task: str) -> TaskAnswer:
+    """The answer for one task."""
+    name = titles(results)
+    rows = summary_rows(results, task)
+    findings = list(
+        dict.fromkeys(r["finding"] for r in results["discordance"] if r["task"] == task and r["level"] == "finding")
+    )
+    what = findings[0] if len(findings) == 1 else f"the {len(findings)} findings of task {task}"
+    ranked = sorted((row for row in rows if is_ranked(row)), key=lambda row: row["D"])
+    if not ranked:
+        return TaskAnswer(task, *_no_number(results, task, rows, what))
+    out = [name[row["encoder"]] for row in rows if not is_ranked(row)]
+    if len(ranked) == 1:
+        headline, sentences = _alone(ranked[0], name[ranked[0]["encoder"]], what)
+    else:
+        headline, sentences = _ranked(results, task, ranked, name, what)
+    if out:
+        sentences.append(
+            f"{listed(out)} {'has' if len(out) == 1 else 'have'} no place in this ranking (see below why)."
+        )
+    return TaskAnswer(task, headline, (*sentences, *_by_finding(results, task, ranked[0], name)))
+
+
+def _value(row: Mapping[str, Any]) -> str:
+    """D with the interval that may be quoted."""
+    if row.get("D_total_lo") is not None and row.get("D_total_hi") is not None:
+        return f"D = {number(row['D'])}, 95 % interval {interval(row['D_total_lo'], row['D_total_hi'])}"
+    if row.get("D_lo") is not None and row.get("D_hi") is not None:
+        shown = interval(row["D_lo"], row["D_hi"])
+        return f"D = {number(row['D'])}, conditional 95 % interval {shown}, which is too narrow to rest a claim on"
+    return f"D = {number(row['D'])}, no interval"
+
+
+def _against_chance(row: Mapping[str, Any], title: str, what: str) -> str:
+    """One sentence on one row against chance."""
+    says = verdict(row)
+    chance = reference(row) if reference(row) is not None else row.get("chance")
+    value = f"{_value(row)}; chance {number(chance)}"
+    if says.code == "better":
+        return f"{title} separates {what} better than chance ({value})."
+    if says.code == "worse":
+        return (
+            f"{title} places {what} on the wrong side more often than chance would ({value}): "
+            "look for a confounder or swapped labels."
+        )
+    if says.code == "unclear":
+        return f"Whether {title} separates {what} better than chance {CANNOT} from these data ({value})."
+    return f"Whether {title} separates {what} better than chance {CANNOT} from this run ({value}): {says.why}."
+
+
+def _alone(row: Mapping[str, Any], title: str, what: str) -> tuple[str, list[str]]:
+    return _against_chance(row, title, what), []
+
+
+def _ranked(
+    results: Mapping[str, Any], task: str, ranked: Sequence[Mapping[str, Any]], name: Mapping[str, str], what: str
+) -> tuple[str, list[str]]:
+    best, second = ranked[0], ranked[1]
+    title = name[best["encoder"]]
+    equals, how = not_worse(results, task, ranked)
+    says = verdict(best)
+    sentences = []
+    if equals is None:
+        headline = (
+            f"{title} has the lowest D for {what} (D = {number(best['D'])}), but whether it really is the best of the "
+            f"{len(ranked)} encoders {CANNOT} from this run: {how}."
+        )
+        sentences.append(_against_chance(best, title, what))
+    elif says.code in ("better", "worse"):
+        if equals:
+            headline = (
+                f"{title} has the lowest D for {what} ({_value(best)}), but whether it is really better than "
+                f"{listed(name[e] for e in equals)} {CANNOT} from these data."
+            )
+        else:
+            headline = f"{title} separates {what} best of {len(ranked)} encoders ({_value(best)})."
+            sentences.append(f"No other encoder is as good, at 95 % confidence {how}.")
+        chance = number(reference(best))
+        sentences.append(
+            f"That is better than chance ({chance})."
+            if says.code == "better"
+            else f"But it is worse than chance ({chance}): look for a confounder or swapped labels."
+        )
+    else:
+        headline = (
+            f"Which encoder separates {what} best {CANNOT}: not even the lowest D is shown to differ from chance."
+        )
+        sentences.append(_against_chance(best, title, what))
+    sentences.append(f"Next: {name[second['encoder']]}, D = {number(second['D'])}.")
+    sentences += _p_best(results, task, best, len(ranked)) + _untrained(results, ranked, name)
+    return headline, sentences
+
+
+def not_worse(
+    results: Mapping[str, Any], task: str, ranked: Sequence[Mapping[str, Any]]
+) -> tuple[list[str] | None, str]:
+    """Encoders that may be as good as the one ranked first, and how that is known.
+
+    Args:
+        results: the results.
+        task: the task.
+        ranked: its rows, best first.
+
+    Returns:
+        names of the encoders other than the first that are not shown to be worse, or None when the run cannot tell;
+        and the ground as a phrase.
+    """
+    finding = ranked[0]["finding"] if ranked[0]["level"] == "finding" else None
+    members = {
+        row["encoder"]: row.get("not_worse_than_best")
+        for row in results.get("ranking") or ()
+        if row["task"] == task and row.get("finding") in (None, finding)
+    }
+    if all(members.get(row["encoder"]) is not None for row in ranked):
+        return [row["encoder"] for row in ranked[1:] if members[row["encoder"]]], "over all comparisons at once"
+    if all(row.get("D_total_lo") is not None and row.get("D_total_hi") is not None for row in ranked):
+        overlapping = [row["encoder"] for row in ranked[1:] if row["D_total_lo"] <= ranked[0]["D_total_hi"]]
+        return overlapping, "(their intervals do not overlap)"
+    return None, "it has neither total intervals nor paired comparisons"
+
+
+def _p_best(results: Mapping[str, Any], task: str, best: Mapping[str, Any], encoders: int) -> list[str]:
+    for row in results.get("ranking") or ():
+        if row["task"] == task and row["encoder"] == best["encoder"] and row.get("p_best") is not None:
+            p = row["p_best"]
+            return [
+                f"The best of {encoders} encoders that know nothing would reach a D this low with probability "
+                f"{probability(p)}."
+            ]
+    return []
+
+
+def _untrained(results: Mapping[str, Any], ranked: Sequence[Mapping[str, Any]], name: Mapping[str, str]) -> list[str]:
+    untrained = {card["name"] for card in results["encoders"] if card.get("trained") is False}
+    return [
+        f"For comparison, the untrained {name[row['encoder']]} has D = {number(row['D'])}."
+        for row in ranked
+        if row["encoder"] in untrained and row is not ranked[0]
+    ][:1]
+
+
+def _by_finding(results: Mapping[str, Any], task: str, best: Mapping[str, Any], name: Mapping[str, str]) -> list[str]:
+    """How the encoder ranked first does finding by finding."""
+    rows = [
+        row
+        for row in results["discordance"]
+        if row["task"] == task and row["level"] == "finding" and row["encoder"] == best["encoder"]
+    ]
+    if best["level"] != "task" or len(rows) < 2:
+        return []
+    return [f"Finding by finding, {name[best['encoder']]} is {_tally(rows)}."]
+
+
+def _tally(rows: Sequence[Mapping[str, Any]]) -> str:
+    by_code: dict[str, list[str]] = {}
+    for row in rows:
+        by_code.setdefault(verdict(row).code, []).append(row["finding"])
+    phrases = {
+        "better": "better than chance for {}",
+        "worse": "worse than chance for {}",
+        "unclear": "not to be told from chance for {}",
+        "untested": "not tested against chance for {}",
+        "small": "not testable (too few) for {}",
+        "tied": "tied for {}",
+        "insufficient": "not estimable for {}",
+    }
+    return "; ".join(text.format(listed(by_code[code], 4)) for code, text in phrases.items() if code in by_code)
+
+
+def _no_number(
+    results: Mapping[str, Any], task: str, rows: Sequence[Mapping[str, Any]], what: str
+) -> tuple[str, tuple[str, ...]]:
+    """When no encoder has a number for the task."""
+    name = titles(results)
+    reasons = list(dict.fromkeys(f"{verdict(row).why}" for row in rows))
+    why = reasons[0] if reasons else "the run has no row for the whole task"
+    headline = f"There is no single number for {what}: {why}."
+    per = [row for row in results["discordance"] if row["task"] == task and row["level"] == "finding"]
+    encoders = list(dict.fromkeys(row["encoder"] for row in per))
+    if len(encoders) == 1:
+        return headline, (f"Finding by finding, {name[encoders[0]]} is {_tally(per)}.",)
+    lowest: dict[str, list[str]] = {}
+    for finding in dict.fromkeys(row["finding"] for row in per):
+        found = [row for row in per if row["finding"] == finding and is_ranked(row)]
+        if found:
+            lowest.setdefault(name[min(found, key=lambda row: row["D"])["encoder"]], []).append(finding)
+    if not lowest:
+        return headline, (f"No finding can be estimated for any of {many(len(encoders), 'encoder')}.",)
+    told = "; ".join(f"{title} for {listed(found, 4)}" for title, found in lowest.items())
+    return headline, (f"The lowest D finding by finding: {told}.", "Which of these differences are real is told below.")

@@ -1,0 +1,271 @@
+"""The report: one self-contained page that a clinician can read, print and send on."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from markupsafe import Markup
+
+from ..utils.atomic import atomic_write
+from .answer import answer, titles
+from .equal_sets import equal_sets_drawing
+from .gallery import Gallery, build_gallery
+from .heat_map import heat_map
+from .interval_plot import interval_axis, interval_key
+from .report_facts import cohorts_of, flat, label_rows, leakage, rejections, seconds, trained_on
+from .report_rows import TaskTables, encoder_order, task_tables
+from .scatter_plot import scatter_plot
+from .verdicts import LABELS, LEAST_CANDIDATES, LEAST_PATIENTS
+from .wording import count, group_name, interval, listed, many, number, probability
+
+MAX_BYTES = 10_000_000
+# What the template reads of an encoder and of a cohort; a missing key is the same as an undefined value.
+ENCODER_KEYS = (
+    "title",
+    "dimension",
+    "parameters",
+    "objective",
+    "year",
+    "licence",
+    "trained",
+    "trained_on",
+    "fingerprint",
+)
+COHORT_KEYS = ("title", "patients", "policy", "groups", "counts", "fingerprint")
+# What the page may lack in the estimate of its own size.
+RESERVE = 300_000
+
+
+def write_report(
+    path: str | Path,
+    results: Mapping[str, Any],
+    queries: pd.DataFrame,
+    candidates: pd.DataFrame,
+    rejected: pd.DataFrame,
+    thumbnails: Callable[[str], np.ndarray | None],
+    images: bool = True,
+    *,
+    features: Callable[[str, Sequence[str]], np.ndarray] | None = None,
+    neighbours: pd.DataFrame | None = None,
+    examples: int = 3,
+    max_bytes: int = MAX_BYTES,
+) -> None:
+    """Write ``report.html``, atomically.
+
+    The page needs no network and no scripts (they only sort and filter); its content security policy forbids both
+    outside requests and scripts other than its own. Every text that comes from the data is escaped. Patients do not
+    appear in it.
+
+    Args:
+        path: the file.
+        results: the document of results.json, of one or several encoders.
+        queries: rows of queries.parquet: encoder, task, finding, group, image_id, patient, c_pos, c_neg, dm,
+            discordant.
+        candidates: rows of candidates.parquet: task, finding, group, image_id, label, rank, patient.
+        rejected: rows of rejected.csv: image_id, file, stage, reason, message.
+        thumbnails: gives the pixels of an image id, uint8, (H, W), (H, W, 3) or (3, H, W); None when there are none.
+        images: show pictures; False lists image ids and similarities only.
+        features: gives the raw features of an encoder's images, float32, (n, d): called with the encoder's name and
+            image ids, to find the neighbours of the examples shown.
+        neighbours: the neighbours found elsewhere (columns of :data:`~.neighbours.COLUMNS`), instead of ``features``.
+        examples: discordant positives shown for each encoder and finding.
+        max_bytes: size of the page; pictures beyond it are left out, and the page says how many.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    gallery = Gallery()
+    page = render(results, rejected, gallery)
+    budget = max_bytes - RESERVE - len(page.encode("utf-8"))
+    gallery = build_gallery(
+        results,
+        queries,
+        candidates,
+        thumbnails,
+        encoder_order(results),
+        features=features,
+        neighbours=neighbours,
+        images=images,
+        count=examples,
+        budget=budget,
+    )
+    atomic_write(path, render(results, rejected, gallery))
+
+
+def render(results: Mapping[str, Any], rejected: pd.DataFrame, gallery: Gallery) -> str:
+    """The page as text."""
+    style, script = _asset("report.css"), _asset("report.js")
+    tables = [task_tables(results, task) for task in dict.fromkeys(row["task"] for row in results["discordance"])]
+    words = glossary()
+    return _template().render(
+        style=Markup(style),
+        script=Markup(script),
+        policy=content_policy(style, script),
+        results=results,
+        run={"started": None, **results["run"]},
+        version=results["versions"].get("candor_monai"),
+        options={"k": 5, "sets": "patient", **results["options"]},
+        accounting=results["accounting"],
+        encoders=[{**dict.fromkeys(ENCODER_KEYS), **card} for card in results["encoders"]],
+        name=titles(results),
+        cohorts=[{**dict.fromkeys(COHORT_KEYS), **cohort} for cohort in cohorts_of(results)],
+        lead=_lead(results),
+        answers=answer(results),
+        tables=tables,
+        drawing=equal_sets_drawing(),
+        scatter=_scatter(results),
+        key=interval_key(),
+        axis=interval_axis(),
+        labels=LABELS,
+        least=(LEAST_CANDIDATES, LEAST_PATIENTS),
+        gaps=_gaps(tables),
+        gallery=gallery,
+        agreement=_agreement(results),
+        overlap=_overlap(results),
+        rejections=rejections(
+            rejected, results["accounting"].get("rejected_by_reason") or {}, words.get("reasons") or {}
+        ),
+        terms=words["terms"],
+        leakage=leakage,
+        trained_on=trained_on,
+        label_rows=label_rows,
+        flat=flat,
+        seconds=seconds,
+        count=count,
+        number=number,
+        interval=interval,
+        probability=probability,
+        many=many,
+        listed=listed,
+        group_name=group_name,
+    )
+
+
+def content_policy(style: str, script: str) -> str:
+    """Content security policy that allows the page's own style, script and ``data:`` pictures, and nothing else."""
+    return (
+        f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def glossary() -> dict[str, Any]:
+    """Terms in plain language, and what reason codes mean."""
+    return yaml.safe_load(_asset("glossary.yaml"))
+
+
+def _lead(results: Mapping[str, Any]) -> str:
+    """What was compared, in one or two sentences."""
+    encoders = [card.get("title") or card["name"] for card in results["encoders"]]
+    findings = list(dict.fromkeys(row["finding"] for row in results["discordance"] if row["level"] == "finding"))
+    cohorts = cohorts_of(results)
+    images = sum(cohort.get("n_images") or 0 for cohort in cohorts) or results["accounting"]["scored"]
+    people = sum(cohort.get("patients") or 0 for cohort in cohorts)
+    text = (
+        f"{many(len(encoders), 'encoder')} ({listed(encoders, 5)}) "
+        f"{'was' if len(encoders) == 1 else 'were'} examined for {many(len(findings), 'finding')} "
+        f"({listed(findings, 5)}) in {many(images, 'image')}"
+        + (f" of {many(people, 'patient')}" if people else "")
+        + f" from {listed([c.get('title') or c['name'] for c in cohorts], 8)}."
+    )
+    matched = list(dict.fromkeys(name for cohort in cohorts for name in cohort.get("match_on") or ()))
+    return text + (f" Images were compared only with images of the same {listed(matched)}." if matched else "")
+
+
+def _scatter(results: Mapping[str, Any]) -> Markup:
+    return scatter_plot(row for row in results["discordance"] if row["level"] == "finding" and row["status"] == "ok")
+
+
+def _gaps(tables: Sequence[TaskTables]) -> list[tuple[str, str, list[str], list[str], str]]:
+    """What is not estimable or tied: task, verdict, findings, encoders, why; findings alike in all else together."""
+    encoders: dict[tuple[str, str, str, str], list[str]] = {}
+    for table in tables:
+        for row in table.rows:
+            if row.says.code in ("insufficient", "tied"):
+                encoders.setdefault((table.task, row.says.code, row.says.why, row.finding), []).append(row.title)
+    alike: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
+    for (task, code, why, finding), found in encoders.items():
+        alike.setdefault((task, code, why, tuple(found)), []).append(finding)
+    return [(task, code, findings, list(found), why) for (task, code, why, found), findings in alike.items()]
+
+
+def _agreement(results: Mapping[str, Any]) -> list[tuple[str, Markup, int]]:
+    """Heat map of the Spearman correlations of the measures, one a task."""
+    by_task: dict[str, list[Mapping[str, Any]]] = {}
+    for row in results.get("agreement") or ():
+        if row.get("finding") is None:
+            by_task.setdefault(row["task"], []).append(row)
+    maps = []
+    for task, rows in by_task.items():
+        names = list(dict.fromkeys(row[key] for row in rows for key in ("measure_a", "measure_b")))
+        values = _square(names, rows, "measure_a", "measure_b", "spearman")
+        title = f"Spearman correlation of {listed(names, 20)} over the encoders, task {task}"
+        encoders = max((row.get("n_encoders") or 0 for row in rows), default=0)
+        maps.append((task, heat_map([n.replace("_", " ") for n in names], values, title), encoders))
+    return maps
+
+
+def _overlap(results: Mapping[str, Any]) -> list[tuple[str, Markup]]:
+    """Heat map of the excess overlap of discordant sets: mean over the findings, every pair of encoders, one a task."""
+    by_task: dict[str, dict[tuple[str, str], list[float | None]]] = {}
+    for row in results.get("overlap") or ():
+        pairs = by_task.setdefault(row["task"], {})
+        pairs.setdefault((row["encoder_a"], row["encoder_b"]), []).append(row.get("delta_jaccard"))
+    name = titles(results)
+    maps = []
+    for task, pairs in by_task.items():
+        known = {encoder for pair in pairs for encoder in pair}
+        encoders = [encoder for encoder in encoder_order(results) if encoder in known]
+        rows = [
+            {"a": a, "b": b, "mean": sum(found) / len(found) if found else None}
+            for (a, b), deltas in pairs.items()
+            if (found := [d for d in deltas if d is not None]) is not None
+        ]
+        values = _square(encoders, rows, "a", "b", "mean")
+        largest = max((abs(v) for v in values.values() if v is not None), default=0) or 1.0
+        title = f"Overlap of the discordant images of two encoders beyond chance, task {task}"
+        maps.append((task, heat_map([name.get(e, e) for e in encoders], values, title, largest)))
+    return maps
+
+
+def _square(
+    names: Sequence[str], rows: Sequence[Mapping[str, Any]], first: str, second: str, value: str
+) -> dict[tuple[int, int], float | None]:
+    place = {name: i for i, name in enumerate(names)}
+    values: dict[tuple[int, int], float | None] = {}
+    for row in rows:
+        i, j = place[row[first]], place[row[second]]
+        values[max(i, j), min(i, j)] = row.get(value)
+    return values
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+@cache
+def _asset(name: str) -> str:
+    return files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html")

@@ -1,0 +1,143 @@
+"""What the report states about a run besides its numbers: accounting, labels, encoders, methods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from .wording import MISSING, count
+
+# At most this many files are listed for each reason; rejected.csv has them all.
+LISTED_FILES = 20
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """The images left out for one reason."""
+
+    reason: str
+    means: str
+    number: int
+    stages: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
+
+
+def cohorts_of(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The cohorts of the results, one or several."""
+    return list(results.get("cohorts") or [results["cohort"]])
+
+
+def rejections(
+    rejected: pd.DataFrame, by_reason: Mapping[str, int], meanings: Mapping[str, str], limit: int = LISTED_FILES
+) -> list[Rejection]:
+    """The rejected images by reason, the most frequent first.
+
+    Args:
+        rejected: rows of rejected.csv.
+        by_reason: the run's own count of each reason.
+        meanings: what a reason code means.
+        limit: files listed a reason.
+    """
+    counts = dict(by_reason)
+    parts = dict(tuple(rejected.groupby("reason", sort=False))) if len(rejected) else {}
+    for reason, part in parts.items():
+        counts.setdefault(str(reason), len(part))
+    shown = []
+    for reason in sorted(counts, key=lambda r: (-counts[r], r)):
+        part = parts.get(reason, rejected.iloc[:0])
+        files = tuple(
+            (_text(row["file"]) or _text(row["image_id"]), _text(row["message"]))
+            for row in part.head(limit).to_dict("records")
+        )
+        stages = tuple(dict.fromkeys(_text(stage) for stage in part["stage"])) if len(part) else ()
+        shown.append(Rejection(reason, meanings.get(reason, ""), counts[reason], stages, files))
+    return shown
+
+
+def trained_on(card: Mapping[str, Any]) -> list[str]:
+    """What an encoder's card says that it was trained on."""
+    said = card.get("trained_on")
+    if not said:
+        return []
+    return [str(name) for name in said] if isinstance(said, (list, tuple)) else [str(said)]
+
+
+def leakage(card: Mapping[str, Any], cohorts: Sequence[Mapping[str, Any]]) -> str:
+    """Whether the encoder's card names the evaluated data among its training data, in words.
+
+    >>> leakage({"trained_on": ["NIH ChestX-ray14"]}, [{"name": "nih_cxr", "title": "NIH ChestX-ray14 (part)"}])
+    'yes: NIH ChestX-ray14'
+    """
+    if card.get("trained") is False:
+        return "no: not trained"
+    said = trained_on(card)
+    if not said:
+        return "not known: the card does not say"
+    names = {_plain(str(c.get(key) or "")) for c in cohorts for key in ("name", "title")}
+    names |= {_plain(str(alias)) for c in cohorts for alias in c.get("aliases") or ()}
+    names = {name for name in names if len(name) >= 4}
+    hits = [text for text in said if any(name in _plain(text) or _plain(text) in name for name in names)]
+    return f"yes: {', '.join(hits)}" if hits else "not named"
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Nested options as (dotted name, text).
+
+    >>> list(flat({"k": 5, "sets": {"by": "patient"}, "none": None}))
+    [('k', '5'), ('sets.by', 'patient'), ('none', 'not set')]
+    """
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from flat(item, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, (list, tuple)) and not any(isinstance(item, (Mapping, list, tuple)) for item in value):
+        yield name, ", ".join(_scalar(item) for item in value) or "none"
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from flat(item, f"{name}[{index}]")
+    else:
+        yield name, _scalar(value)
+
+
+def label_rows(cohort: Mapping[str, Any], results: Mapping[str, Any]) -> list[tuple[str, str, str, str, str]]:
+    """Finding, positive, negative, uncertain, unlabelled: from the cohort, or counted from the groups' rows."""
+    said = cohort.get("labels")
+    if said:
+        keys = ("positive", "negative", "uncertain", "unlabelled")
+        return [(str(row.get("finding", "")), *(count(row.get(key)) for key in keys)) for row in said]  # type: ignore[misc]
+    rows = [row for row in results["discordance"] if row["level"] == "finding"]
+    own = set(cohort.get("findings") or ())
+    first = {row["finding"]: row for row in reversed(rows) if not own or row["finding"] in own}
+    return [
+        (finding, count(row.get("n_positive")), count(row.get("n_negative")), MISSING, MISSING)
+        for finding, row in first.items()
+    ]
+
+
+def seconds(value: float) -> str:
+    """A duration.
+
+    >>> seconds(0.42), seconds(75), seconds(7300)
+    ('0.4 s', '1 min 15 s', '2 h 1 min')
+    """
+    if value < 60:
+        return f"{value:.1f} s"
+    whole = round(value)
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _scalar(value: Any) -> str:
+    if value is None:
+        return "not set"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())

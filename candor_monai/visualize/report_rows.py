@@ -1,0 +1,217 @@
+"""Rows of discordance.csv in the shape in which the report's tables show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from .answer import summary_rows, tasks_of, titles
+from .interval_plot import interval_plot
+from .verdicts import LABELS, Verdict, is_ranked, reference, tested_p, verdict
+from .wording import MISSING, count, group_name, interval, number, probability
+
+# More findings than this are not drawn as a matrix, and more rows than that are shown as numbers only.
+MATRIX_FINDINGS = 40
+FULL_ROWS = 600
+
+
+@dataclass(frozen=True)
+class ReportRow:
+    """One row as text, with its plot and its verdict."""
+
+    encoder: str
+    title: str
+    finding: str
+    group: str
+    rank: str
+    says: Verdict
+    plot: Markup
+    text: Mapping[str, str]
+    groups: tuple[ReportRow, ...] = ()
+    best: bool | None = None
+    p_best: str = MISSING
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """One cell of the matrix encoder × finding: the number, its shade (0 white at chance to 5) and its verdict."""
+
+    text: str
+    shade: str
+    says: Verdict | None
+
+
+@dataclass(frozen=True)
+class TaskTables:
+    """Everything that the report shows about one task."""
+
+    task: str
+    findings: tuple[str, ...]
+    overview: tuple[ReportRow, ...]
+    pooled: bool
+    matrix: tuple[tuple[str, tuple[MatrixCell, ...]], ...]
+    rows: tuple[ReportRow, ...]
+    compact_encoders: tuple[str, ...]
+    compact: tuple[tuple[str, tuple[MatrixCell, ...]], ...]
+    verdicts: tuple[tuple[str, str, int], ...]
+
+
+def report_row(
+    row: Mapping[str, Any], title: str, groups: Iterable[ReportRow] = (), rank: str = "", **more: Any
+) -> ReportRow:
+    """One row of discordance.csv as the report shows it."""
+    total = row.get("D_total_lo") is not None and row.get("D_total_hi") is not None
+    conditional = interval(row.get("D_lo"), row.get("D_hi"))
+    text = {
+        "D": number(row.get("D")),
+        "interval": interval(row["D_total_lo"], row["D_total_hi"]) if total else conditional,
+        "kind": "total" if total else "conditional" if conditional != MISSING else "",
+        "conditional": conditional,
+        "chance": number(reference(row) if reference(row) is not None else row.get("chance")),
+        "p": probability(tested_p(row)),
+        "D_all": number(row.get("D_all")),
+        "D_all_interval": interval(row.get("D_all_lo"), row.get("D_all_hi")),
+        "auroc": number(row.get("margin_auroc")),
+        "auroc_interval": interval(row.get("margin_auroc_lo"), row.get("margin_auroc_hi")),
+        "positive": count(row.get("n_positive")),
+        "negative": count(row.get("n_negative")),
+        "candidates": count(row.get("n_candidates")),
+        "queries": count(row.get("n_queries")),
+        "patients": count(row.get("n_pos_patients")),
+        "share": MISSING if row.get("max_patient_share") is None else f"{100 * row['max_patient_share']:.0f} %",
+        "D_common": MISSING
+        if row.get("D_common") is None
+        else f"{number(row['D_common'])} at n = {count(row.get('n_common'))}",
+        "ties": MISSING if row.get("tie_rate") is None else f"{100 * row['tie_rate']:.1f} %",
+    }
+    finding = row.get("finding") or "all findings"
+    return ReportRow(
+        row["encoder"], title, finding, group_name(row.get("group")), rank, verdict(row), interval_plot(row), text,
+        tuple(groups), **more,
+    )  # fmt: skip
+
+
+def task_tables(results: Mapping[str, Any], task: str, detail: bool = True) -> TaskTables:
+    """The tables of one task.
+
+    Args:
+        results: the results.
+        task: its name.
+        detail: with the rows of the matched groups.
+    """
+    rows = [row for row in results["discordance"] if row["task"] == task]
+    name = titles(results)
+    findings = tuple(dict.fromkeys(row["finding"] for row in rows if row["level"] == "finding"))
+    shown = tuple(_finding_rows(rows, findings, name, detail))
+    compact = _compact(results, task, findings, name) if len(shown) > FULL_ROWS else ((), ())
+    tally = {code: sum(r.says.code == code for r in shown) for code in LABELS}
+    return TaskTables(
+        task=task,
+        findings=findings,
+        overview=tuple(_overview(results, task, name)),
+        pooled=len(findings) > 1,
+        matrix=_matrix(results, task, findings, name) if 1 < len(findings) <= MATRIX_FINDINGS else (),
+        rows=shown,
+        compact_encoders=compact[0],
+        compact=compact[1],
+        verdicts=tuple((code, LABELS[code], n) for code, n in tally.items() if n),
+    )
+
+
+def encoder_order(results: Mapping[str, Any]) -> list[str]:
+    """Names of the encoders, best first: by their mean place over the tasks in which they have one."""
+    places: dict[str, list[float]] = {card["name"]: [] for card in results["encoders"]}
+    for task in tasks_of(results):
+        ranked = sorted((row for row in summary_rows(results, task) if is_ranked(row)), key=lambda row: row["D"])
+        for place, row in enumerate(ranked):
+            places[row["encoder"]].append(place / len(ranked))
+    return sorted(places, key=lambda e: sum(places[e]) / len(places[e]) if places[e] else 2.0)
+
+
+def _overview(results: Mapping[str, Any], task: str, name: Mapping[str, str]) -> list[ReportRow]:
+    compared = {
+        row["encoder"]: row
+        for row in results.get("ranking") or ()
+        if row["task"] == task and row.get("finding") in (None, _only_finding(results, task))
+    }
+    rows = summary_rows(results, task)
+    ranked = sorted((row for row in rows if is_ranked(row)), key=lambda row: row["D"])
+    others = [row for row in rows if not is_ranked(row)]
+    shown = []
+    for place, row in enumerate([*ranked, *others], 1):
+        extra = compared.get(row["encoder"], {})
+        shown.append(
+            report_row(
+                row,
+                name[row["encoder"]],
+                rank=str(place) if place <= len(ranked) else MISSING,
+                best=extra.get("not_worse_than_best") if place <= len(ranked) else None,
+                p_best=probability(extra.get("p_best")),
+            )
+        )
+    return shown
+
+
+def _only_finding(results: Mapping[str, Any], task: str) -> str | None:
+    rows = summary_rows(results, task)
+    return rows[0]["finding"] if rows and rows[0]["level"] == "finding" else None
+
+
+def _finding_rows(
+    rows: Sequence[Mapping[str, Any]], findings: Sequence[str], name: Mapping[str, str], detail: bool
+) -> Iterable[ReportRow]:
+    """Finding by finding, encoders by D, undefined last; groups inside."""
+    place = {finding: i for i, finding in enumerate(findings)}
+    parts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["level"] == "group" and detail:
+            parts.setdefault((row["encoder"], row["finding"]), []).append(row)
+    pooled = [row for row in rows if row["level"] == "finding"]
+    pooled.sort(key=lambda r: (place[r["finding"]], not is_ranked(r), r["D"] if is_ranked(r) else 0))
+    for row in pooled:
+        groups = [report_row(part, name[part["encoder"]]) for part in parts.get((row["encoder"], row["finding"]), ())]
+        yield report_row(row, name[row["encoder"]], groups)
+
+
+def _matrix(
+    results: Mapping[str, Any], task: str, findings: Sequence[str], name: Mapping[str, str]
+) -> tuple[tuple[str, tuple[MatrixCell, ...]], ...]:
+    """Encoder -> its cells in the order of the findings; empty for one encoder."""
+    cells, encoders = _cells(results, task)
+    if len(encoders) < 2:
+        return ()
+    return tuple((name[e], tuple(_matrix_cell(cells.get((e, f))) for f in findings)) for e in encoders)
+
+
+def _compact(
+    results: Mapping[str, Any], task: str, findings: Sequence[str], name: Mapping[str, str]
+) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[MatrixCell, ...]], ...]]:
+    """The encoders' titles, and finding -> its cells in their order."""
+    cells, encoders = _cells(results, task)
+    rows = tuple((f, tuple(_matrix_cell(cells.get((e, f)), 3) for e in encoders)) for f in findings)
+    return tuple(name[e] for e in encoders), rows
+
+
+def _cells(results: Mapping[str, Any], task: str) -> tuple[dict[tuple[str, str], Mapping[str, Any]], list[str]]:
+    cells = {
+        (row["encoder"], row["finding"]): row
+        for row in results["discordance"]
+        if row["task"] == task and row["level"] == "finding"
+    }
+    known = {encoder for encoder, _ in cells}
+    return cells, [encoder for encoder in encoder_order(results) if encoder in known]
+
+
+def _matrix_cell(row: Mapping[str, Any] | None, digits: int = 2) -> MatrixCell:
+    if row is None:
+        return MatrixCell(MISSING, "x", None)
+    says = verdict(row)
+    if not is_ranked(row):
+        return MatrixCell({"tied": "tied"}.get(says.code, "n/e"), "x", says)
+    chance = reference(row) if reference(row) is not None else row.get("chance") or 0.5
+    if row["D"] > chance:
+        return MatrixCell(number(row["D"], digits), f"o{min(5, int((row['D'] - chance) * 12))}", says)
+    return MatrixCell(number(row["D"], digits), f"b{min(5, int((chance - row['D']) * 12))}", says)
