@@ -51,7 +51,7 @@ class Cohort:
         task: the task that the labels belong to.
         card: the dataset's card.
         features: shape (N, d), float32, for a cohort of features computed elsewhere; else None.
-        clusters: shape (N,), one id an image: images that must not be compared; None: patients are the clusters.
+        clusters: shape (N,), texts: images of the same text (not ``""``) show the same pixels; None: not looked at.
         open_image: reads the bytes of an image that is not a file of its own (member of an archive); None: all are.
 
     Raises:
@@ -224,7 +224,7 @@ class Cohort:
         patient = self.records["patient_id"]
         if patient.isna().all():
             return None
-        return patient.where(patient.notna(), "image:" + self.records["image_id"].astype(str)).to_numpy(dtype=str)
+        return patient.fillna("").to_numpy(dtype=str)
 
     def select(self, mask: np.ndarray) -> Cohort:
         """The cohort of the records that ``mask`` (bool, or row numbers) picks; counts and rejections stay."""
@@ -242,9 +242,9 @@ class Cohort:
             clusters=None if self.clusters is None else self.clusters[rows],
         )
 
-    def with_clusters(self, cluster_ids: Sequence[Any] | np.ndarray) -> Cohort:
-        """The same cohort with one cluster id an image (patients joined by identical images)."""
-        return dataclasses.replace(self, clusters=np.asarray(cluster_ids))
+    def with_clusters(self, cluster_ids: Sequence[str] | np.ndarray) -> Cohort:
+        """The same cohort with the images told that show the same pixels: one text an image, ``""`` for no other."""
+        return dataclasses.replace(self, clusters=np.array([str(c) for c in cluster_ids], dtype=np.str_))
 
     def describe(self) -> dict[str, Any]:
         """Counts by group, finding and split, what was left out, and the publisher's numbers beside those found."""

@@ -135,7 +135,8 @@ def apply_policy(
     Raises:
         UserError: an unknown policy.
 
-    >>> labels, uncertain, counts = apply_policy(np.array([[1], [0], [-1], [-2]], np.int8), ("F",), "exclude", "negative")
+    >>> codes = np.array([[1], [0], [-1], [-2]], np.int8)
+    >>> labels, uncertain, counts = apply_policy(codes, ("F",), "exclude", "negative")
     >>> labels[:, 0], counts["labels"]["F"]
     (array([ 1,  0, -1,  0], dtype=int8), {'positive': 1, 'negative': 1, 'uncertain': 1, 'blank': 1, 'unlabelled': 0})
     """

@@ -179,10 +179,8 @@ def _read_columnar(path: Path, columns: Callable[[str], bool] | None) -> pd.Data
     import pyarrow.parquet
 
     try:
-        if path.suffix.lower() == ".parquet":
-            table = pa.parquet.read_table(path)
-        else:
-            table = pa.feather.read_table(path)
+        reader = pa.parquet if path.suffix.lower() == ".parquet" else pa.feather
+        table = reader.read_table(path)
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     texts = {}

@@ -34,7 +34,8 @@ class Draft:
         suffixes: suffixes to try when an image's own is not there.
         features: shape (N, d), for a cohort of features.
         open_image: reads an image that is not a file of its own.
-        split_column: whether ``split`` is the publisher's.
+        match_on: covariates of the matched groups when neither card nor user names them.
+        blank: what a blank becomes when the user does not say; None leaves it to the task.
     """
 
     records: pd.DataFrame
@@ -49,6 +50,8 @@ class Draft:
     suffixes: Sequence[str] = ()
     features: np.ndarray | None = None
     open_image: Callable[[str], bytes] | None = None
+    match_on: tuple[str, ...] | None = None
+    blank: str | None = None
 
     def keep(self, mask: np.ndarray, rule: str | None = None) -> None:
         """Keep the rows where ``mask`` is true; ``rule`` counts the others in ``left_out``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pandas as pd
 
 from ...utils import UserError, unknown
 from ..cohort import BOX_COLUMNS, MASK_COLUMNS, SPLITS, Cohort
-from ..label_policy import UNLABELLED, apply_policy
+from ..file_index import inside
+from ..label_policy import BLANKED, UNLABELLED, apply_policy
 from ..tasks import Task, load_task
 from .cards import CohortCard, load_card
 from .draft import Draft
@@ -70,10 +72,8 @@ def load_cohort(
         allow_outside=flag(chosen["allow_outside"], "allow_outside"),
         vocabulary=load_vocabulary(chosen["vocabulary"], chosen["preset"], names_of(chosen["extras"])),
     )
-    if "findings" in own:
-        draft = adapter(source, **{k: chosen[k] for k in own})
-    else:
-        draft = adapter(source, **{k: chosen[k] for k in own})
+    draft = adapter(source, **{k: chosen[k] for k in own})
+    if "findings" not in own:
         _choose_findings(draft, chosen["findings"], card.name)
     if task is None:
         task = Task(card.name)
@@ -127,15 +127,12 @@ def _choose_findings(draft: Draft, findings: Any, name: str) -> None:
 
 def _with_policy(task: Task, match_on: tuple[str, ...] | None, chosen: Mapping[str, Any], draft: Draft) -> Task:
     known = task.with_findings(draft.findings)
-    return Task(
-        name=known.name,
-        findings=known.findings,
-        weights=known.weights,
-        match_on=match_on if match_on is not None else known.match_on,
-        pooling=known.pooling,
+    covariates = match_on if match_on is not None else draft.match_on
+    return replace(
+        known,
+        match_on=known.match_on if covariates is None else covariates,
         uncertain=chosen["uncertain"] or known.uncertain,
-        blank=chosen["blank"] or draft.notes.pop("blank", None) or known.blank,
-        title=known.title,
+        blank=chosen["blank"] or draft.blank or known.blank,
     )
 
 
@@ -148,11 +145,15 @@ def _finish(source: Source, draft: Draft, task: Task, chosen: Mapping[str, Any])
         if column not in ("image_id", "image"):
             texts = draft.records[column]
             draft.records[column] = texts.where(texts.notna() & (texts != ""), None)
+    if draft.features is None:
+        draft.records["image"] = inside(draft.records["image"], f"images of {card.name}", source.allow_outside)
     _keep_values(draft, "view", chosen["views"], card.name)
     _keep_values(draft, "split", chosen["splits"], card.name)
     if not flag(chosen["keep_unlabelled"], "keep_unlabelled") and draft.findings:
-        draft.keep((draft.codes != UNLABELLED).any(axis=1), "no label")
-    if flag(chosen["check_files"], "check_files") and source.root is not None and draft.open_image is None:
+        nothing = (UNLABELLED, BLANKED) if task.blank == "exclude" else (UNLABELLED,)
+        draft.keep(~np.isin(draft.codes, nothing).all(axis=1), "no label")
+    files = draft.features is None and draft.open_image is None
+    if files and flag(chosen["check_files"], "check_files"):
         _check_files(source, draft)
     if not len(draft.records):
         raise UserError(_nothing_left(source, draft))

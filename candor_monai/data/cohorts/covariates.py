@@ -1,0 +1,118 @@
+"""Values of a covariate for each image: a column of the label table, else an attribute of the DICOM header."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...utils import UserError, unknown
+from .draft import Draft
+from .loading import names_of
+
+
+def is_keyword(name: str) -> bool:
+    """Whether a name is that of a DICOM attribute.
+
+    >>> is_keyword("ManufacturerModelName"), is_keyword("orig_width")
+    (True, False)
+    """
+    from pydicom.datadict import tag_for_keyword
+
+    return tag_for_keyword(name) is not None
+
+
+class Covariates:
+    """Looks up covariates of the joined images.
+
+    Args:
+        table: the row of each image, as text.
+        headers: header of each DICOM file, or None when none were read.
+        images: path of each image.
+        where: name of the table, for messages.
+    """
+
+    def __init__(self, table: pd.DataFrame, headers: pd.DataFrame | None, images: pd.Series, where: str) -> None:
+        self.table, self.where = table, where
+        self.headers = None if headers is None else headers.set_index("file").reindex(images).reset_index(drop=True)
+        self._images = images
+
+    def get(self, name: str) -> pd.Series:
+        """Values of a covariate; blanks are missing.
+
+        Raises:
+            UserError: neither the table nor the headers have it.
+        """
+        if name in self.table.columns:
+            values = self.table[name].str.strip()
+        elif self.headers is not None and name in self.headers.columns:
+            values = self.headers[name].reset_index(drop=True)
+        else:
+            known = [str(c) for c in self.table.columns]
+            if is_keyword(name):
+                raise UserError(
+                    f"covariate {name!r} is a DICOM attribute; {self.where} has no such column and none of the images "
+                    f"is a DICOM file."
+                )
+            raise unknown(f"column of {self.where} or DICOM attribute:", name, known)
+        return values.where(values.notna() & (values != ""), None)
+
+    def role(self, role: str, roles: Mapping[str, str], keyword: str) -> Any:
+        """Values of a role: its column, else the header's attribute, else None."""
+        if role in roles and (roles[role] != "ViewPosition" or roles[role] in self.table.columns):
+            return self.get(roles[role])
+        return self.get(keyword) if self.headers is not None else None
+
+    def binned(self, values: pd.Series, name: str, edges: Sequence[float]) -> pd.Series:
+        """Numbers replaced by the interval they fall into, e.g. ``[60, 90)``; what is not a number is missing.
+
+        Raises:
+            UserError: fewer than two edges, or edges that do not rise.
+        """
+        cuts = np.asarray([float(e) for e in edges])
+        if len(cuts) < 2 or not (np.diff(cuts) > 0).all():
+            raise UserError(f"bins of {name!r} must be two or more rising numbers, are {list(edges)}.")
+        numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+        place = np.searchsorted(cuts, numbers, side="right")
+        names = [f"below {cuts[0]:g}", *(f"[{a:g}, {b:g})" for a, b in pairwise(cuts))]
+        names.append(f"{cuts[-1]:g} and above")
+        texts = [None if np.isnan(n) else names[p] for n, p in zip(numbers, place, strict=True)]
+        return pd.Series(texts, dtype=object, index=values.index)
+
+    def reject_unreadable(self, draft: Draft) -> None:
+        """Leave out DICOM files whose header could not be read, each with its reason."""
+        assert self.headers is not None
+        reasons = self.headers["reason"].fillna("")
+        for reason in sorted(set(reasons) - {""}):
+            hit = (reasons == reason).to_numpy(dtype=bool)
+            messages = self.headers.loc[hit, "message"].iloc[0]
+            self._reject(draft, hit, reason, messages)
+            reasons = self.headers["reason"].fillna("")
+
+    def filter(self, draft: Draft, filters: Mapping[str, Sequence[str] | None]) -> None:
+        """Leave out DICOM files by modality, SOP class and body part, each with the value that ruled it out."""
+        assert self.headers is not None
+        for keyword, wanted in filters.items():
+            if not wanted:
+                continue
+            kept = {w.upper() for w in names_of(wanted)}
+            values = self.headers[keyword].fillna("").astype(str)
+            for value in sorted(set(values)):
+                if value.upper() not in kept:
+                    hit = (self.headers[keyword].fillna("") == value).to_numpy(dtype=bool)
+                    reason = {"Modality": "modality", "SOPClassUID": "sop_class"}.get(keyword, "body_part")
+                    self._reject(draft, hit, reason, f"{keyword} is {value or 'not given'}")
+
+    def view_rules(self) -> dict[str, int]:
+        """How the views were found, by rule."""
+        assert self.headers is not None
+        rules = self.headers["ViewRule"].dropna().value_counts().sort_index()
+        return {str(rule): int(n) for rule, n in rules.items() if rule}
+
+    def _reject(self, draft: Draft, hit: np.ndarray, reason: str, message: str) -> None:
+        assert self.headers is not None
+        draft.reject(hit, reason, message, stage="header")
+        self.headers = self.headers[~hit].reset_index(drop=True)

@@ -1,0 +1,260 @@
+"""Features computed elsewhere and a table of labels: no images.
+
+Features: .npy (N, d) with its ids in a second file or in the label table's order; .npz with arrays ``features`` and
+``image_id``; Parquet or Arrow IPC with columns ``image_id`` and ``feature`` (a list), or one numeric column a
+dimension. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...utils import UserError, unknown
+from ..label_policy import LabelValues
+from ..label_tables import read_table
+from .covariates import Covariates
+from .draft import Draft, with_rejected
+from .loading import names_of
+from .source import Source
+from .splits import normal_splits
+from .table import image_column_of, label_rows, labels_path, roles_of
+from .table_rows import describe_keys, is_chexpert_style
+
+FEATURE_COLUMNS = ("feature", "features", "embedding", "pred")
+ID_COLUMNS = ("image_id", "image", "id", "path", "file", "filename")
+
+
+def read(
+    source: Source,
+    *,
+    features: str | None = None,
+    feature_ids: str | None = None,
+    id_column: str | None = None,
+    labels: str | None = None,
+    findings: Sequence[str] | Mapping[str, str] | None = None,
+    image_column: str | None = None,
+    patient_column: str | None = None,
+    site_column: str | None = None,
+    split_column: str | None = None,
+    view_column: str | None = None,
+    site: str | None = None,
+    covariates: Sequence[str] = (),
+    bins: Mapping[str, Sequence[float]] | None = None,
+    finding_column: str | None = None,
+    value_column: str | None = None,
+    positive_values: Sequence[Any] | None = None,
+    negative_values: Sequence[Any] | None = None,
+    uncertain_values: Sequence[Any] | None = None,
+    blank_values: Sequence[Any] | None = None,
+    unknown_values: str = "error",
+    delimiter: str | None = None,
+    encoding: str = "utf-8-sig",
+) -> Draft:
+    """Join features with a table of labels by image id.
+
+    Args:
+        source: the dataset.
+        features: the file of features.
+        feature_ids: for .npy: a text file or table with the id of each row; None takes the label table's order,
+            which must then have as many rows.
+        id_column: the id column of a Parquet or Arrow file of features, or of ``feature_ids``.
+        labels, findings, image_column, patient_column, site_column, split_column, view_column, site, covariates,
+            bins, finding_column, value_column, positive_values, negative_values, uncertain_values, blank_values,
+            unknown_values, delimiter, encoding: as for a ``table`` cohort.
+    """
+    root = source.need_dataset_dir()
+    if not root.is_dir():
+        raise UserError(f"{root}: there is no such folder. Set --dataset_dir to the folder that holds the features.")
+    source.at(root)
+    if features is None:
+        kinds = (".npy", ".npz", ".parquet", ".arrow", ".feather")
+        there = [n for n in sorted(source.files.listing("")) if n.lower().endswith(kinds)]
+        raise UserError(
+            f"cohort {source.name!r} needs --features, the file of features ({', '.join(kinds)}). The folder holds "
+            f"{', '.join(there[:6]) or 'none'}."
+        )
+    path = labels_path(source, labels)
+    table = source.read(path, delimiter=delimiter, encoding=encoding)
+    columns = [str(c) for c in table.columns]
+    key = image_column_of(image_column, columns, path)
+    roles = roles_of(columns, patient_column, site_column, split_column, view_column)
+    wanted = list(dict.fromkeys((*(source.match_on or ()), *names_of(covariates))))
+    values = LabelValues.of(positive_values, negative_values, uncertain_values, blank_values, unknown_values)
+    compared = [c for c in dict.fromkeys((*roles.values(), *wanted)) if c in columns]
+    rows = label_rows(source, table, key, path, findings, finding_column, value_column, compared, values)
+    order = table[key].str.strip()
+    file = _path(source, features)
+    ids, matrix = read_features(file, order, None if feature_ids is None else _path(source, feature_ids), id_column)
+
+    place = pd.Index(rows.keys).get_indexer(pd.Index(ids))
+    hit = np.flatnonzero(place >= 0)
+    if not len(hit):
+        raise UserError(
+            f"{path.name}: none of its {len(rows.keys):,} ids is among the {len(ids):,} of {file.name}. Ids are like "
+            f"{describe_keys(list(rows.keys))} there and {describe_keys(ids)} here."
+        )
+    records = pd.DataFrame({"image_id": [ids[i] for i in hit]}, dtype=object)
+    records["image"] = None
+    draft = Draft(records, rows.findings, rows.codes[place[hit]], features=matrix[hit])
+    draft.rejected = _rejected(draft, rows.keys, rows.contradictory, ids, place, path.name)
+    lookup = Covariates(rows.table.iloc[place[hit]].reset_index(drop=True), None, records["image"], path.name)
+    records["patient_id"] = lookup.get(roles["patient"]) if "patient" in roles else None
+    records["site"] = lookup.get(roles["site"]) if "site" in roles else (site or source.name)
+    if "split" in roles:
+        records["split"] = normal_splits(lookup.get(roles["split"]).rename(roles["split"]), path.name)
+    if "view" in roles:
+        records["view"] = lookup.get(roles["view"])
+    for name in (*wanted, *(bins or {})):
+        if name not in records:
+            records[name] = lookup.get(name)
+    for name, edges in (bins or {}).items():
+        records[name] = lookup.binned(records[name], name, edges)
+    if source.match_on is None:
+        draft.match_on = tuple(c for c in ("site", "view") if c in records)
+    bad = ~np.isfinite(draft.features).all(axis=1) | (np.abs(draft.features).max(axis=1, initial=0.0) == 0)
+    draft.reject(bad, "bad_feature", "the feature is not finite or all zero", stage="feature")
+    draft.notes |= {"columns": {"image": key, **roles}, "rows_merged": rows.merged, "unknown_values": rows.unknown}
+    draft.blank = "negative" if is_chexpert_style(rows.codes) else "exclude"
+    return draft
+
+
+def read_features(
+    path: Path, order: pd.Series | None = None, ids: Path | None = None, id_column: str | None = None
+) -> tuple[list[str], np.ndarray]:
+    """Ids and features of a file.
+
+    Args:
+        path: .npy, .npz, .parquet, .arrow or .feather.
+        order: ids of the rows of a .npy file when ``ids`` is None.
+        ids: file with the id of each row of a .npy file.
+        id_column: name of the id column; None takes the first usual name.
+
+    Returns:
+        N ids, and features of shape (N, d), float32 (mapped from disk for a float32 .npy).
+
+    Raises:
+        UserError: the file is not readable, has another shape, holds Python objects, or an id occurs twice.
+    """
+    suffix = path.suffix.lower()
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file of features.")
+    if suffix == ".npy":
+        matrix = _load(path)
+        if ids is not None:
+            names = _ids_of(ids, id_column)
+        elif order is not None:
+            names = order.tolist()
+        else:
+            raise UserError(f"{path}: a .npy file holds no ids; name a file of ids with feature_ids.")
+        if len(names) != len(matrix):
+            what = f"{ids.name} names {len(names):,}" if ids is not None else f"the label table has {len(names):,} rows"
+            raise UserError(f"{path}: holds {len(matrix):,} features, {what}. Name the ids with feature_ids.")
+    elif suffix == ".npz":
+        names, matrix = _npz(path)
+    elif suffix in (".parquet", ".arrow", ".feather", ".ipc"):
+        names, matrix = _columnar(path, id_column)
+    else:
+        raise UserError(f"{path}: features are read from .npy, .npz, .parquet, .arrow or .feather.")
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or matrix.shape[1] == 0:
+        raise UserError(
+            f"{path}: features must be numbers of shape (images, dimensions), are {matrix.dtype} {matrix.shape}."
+        )
+    repeated = pd.Index(names).duplicated()
+    if repeated.any():
+        raise UserError(f"{path}: id {names[int(np.flatnonzero(repeated)[0])]!r} occurs twice.")
+    return names, matrix if matrix.dtype == np.float32 else matrix.astype(np.float32)
+
+
+def _load(path: Path) -> np.ndarray:
+    try:
+        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise UserError(f"{path}: not a plain NumPy array: {error}") from error
+    return array
+
+
+def _npz(path: Path) -> tuple[list[str], np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = next((n for n in ("image_id", "ids", "id") if n in archive.files), None)
+            rows = next((n for n in ("features", "feature", "embeddings", "x") if n in archive.files), None)
+            if names is None or rows is None:
+                raise UserError(f"{path}: needs arrays 'features' and 'image_id'; holds {', '.join(archive.files)}.")
+            ids, matrix = [str(i) for i in archive[names].tolist()], archive[rows]
+    except (ValueError, OSError, EOFError) as error:
+        raise error if isinstance(error, UserError) else UserError(f"{path}: cannot be read: {error}") from error
+    if len(ids) != len(matrix):
+        raise UserError(f"{path}: {len(ids):,} ids for {len(matrix):,} features.")
+    return ids, matrix
+
+
+def _columnar(path: Path, id_column: str | None) -> tuple[list[str], np.ndarray]:
+    import pyarrow as pa
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    try:
+        reader = pa.parquet if path.suffix.lower() == ".parquet" else pa.feather
+        table = reader.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+    name = _id_column(list(table.column_names), id_column, path)
+    ids = [str(i) for i in table.column(name).to_pylist()]
+    listed = next((n for n in FEATURE_COLUMNS if n in table.column_names), None)
+    if listed is not None:
+        column = table.column(listed).combine_chunks()
+        lengths = set(pa.compute.list_value_length(column).to_pylist())
+        if len(lengths) != 1 or None in lengths:
+            raise UserError(f"{path}, column {listed!r}: features differ in length.")
+        flat = column.flatten().to_numpy(zero_copy_only=False)
+        return ids, flat.reshape(len(ids), -1)
+    numeric = [f.name for f in table.schema if pa.types.is_floating(f.type)]
+    if not numeric:
+        raise UserError(f"{path}: needs a column 'feature' (a list) or one numeric column a dimension.")
+    return ids, np.column_stack([table.column(n).to_numpy() for n in numeric])
+
+
+def _id_column(columns: list[str], given: str | None, path: Path) -> str:
+    if given is not None:
+        if given not in columns:
+            raise unknown(f"column of {path.name}:", given, columns)
+        return given
+    for name in ID_COLUMNS:
+        if name in columns:
+            return name
+    raise UserError(f"{path}: no column of ids; name it with id_column. It has {', '.join(columns[:12])}.")
+
+
+def _ids_of(path: Path, id_column: str | None) -> list[str]:
+    if path.suffix.lower() == ".txt":
+        try:
+            return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: cannot be read: {error}") from error
+    table = read_table(path)
+    return table[_id_column(list(table.columns), id_column, path)].str.strip().tolist()
+
+
+def _path(source: Source, name: str) -> Path:
+    path = source.find_table(chosen=str(name))
+    assert path is not None
+    return path if path.exists() or not Path(name).exists() else Path(name).resolve()
+
+
+def _rejected(
+    draft: Draft, keys: pd.Series, contradictory: dict[str, int], ids: list[str], place: np.ndarray, where: str
+) -> pd.DataFrame:
+    odd = sorted(contradictory)
+    rejected = with_rejected(
+        draft.rejected, odd, [""] * len(odd), "contradictory_rows", f"its rows in {where} disagree"
+    )
+    known = set(ids)
+    lost = [k for k in keys if k not in known]
+    rejected = with_rejected(rejected, lost, [""] * len(lost), "no_feature", f"{where} names it; it has no feature")
+    idle = [ids[i] for i in np.flatnonzero(place < 0) if ids[i] not in contradictory]
+    return with_rejected(rejected, idle, [""] * len(idle), "no_label_row", f"no row of {where} is about it")

@@ -1,0 +1,62 @@
+"""Images without labels: a folder, or the images that a list names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ...utils import UserError
+from ..file_index import FileIndex, inside
+from ..label_tables import read_table
+from .draft import Draft
+from .source import Source
+from .table import image_column_of
+from .table_files import ImageFiles
+
+
+def read(source: Source, *, images: str | Sequence[str] | None = None, image_column: str | None = None) -> Draft:
+    """List images.
+
+    Args:
+        source: the dataset; its folder is what the paths start from (None: the working directory).
+        images: a table (.csv, .tsv, .parquet) or text file that names images, or the paths themselves; None takes
+            every file of the folder that may be an image.
+        image_column: the column of a table that names the image.
+    """
+    source.at(source.dataset_dir or Path.cwd())
+    assert source.root is not None
+    if not source.root.is_dir():
+        raise UserError(f"{source.root}: there is no such folder.")
+    if images is None:
+        source.need_dataset_dir()
+        paths = pd.Series(ImageFiles(FileIndex(source.root), Path()).all, dtype=object)
+    else:
+        paths = _listed(source, images, image_column)
+    if not len(paths):
+        raise UserError("the list of images is empty.")
+    where = images if isinstance(images, str) else "the list of images"
+    paths = inside(paths.astype(object), str(where), source.allow_outside or not isinstance(images, str))
+    unique = paths.drop_duplicates().reset_index(drop=True)
+    records = pd.DataFrame({"image_id": unique, "image": unique}, dtype=object)
+    draft = Draft(records, (), np.empty((len(records), 0), dtype=np.int8))
+    draft.notes["listed_twice"] = len(paths) - len(unique)
+    draft.match_on = ()
+    return draft
+
+
+def _listed(source: Source, images: str | Sequence[str], image_column: str | None) -> pd.Series:
+    if not isinstance(images, str):
+        return pd.Series([str(p) for p in images], dtype=object)
+    path = source.find_table(chosen=images)
+    assert path is not None
+    path = path if path.is_file() or not Path(images).is_file() else Path(images).resolve()
+    if path.suffix.lower() in (".txt", ".lst", ""):
+        if not path.is_file():
+            raise UserError(f"{path}: there is no such list of images.")
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        return pd.Series([line.strip() for line in lines if line.strip()], dtype=object)
+    table = read_table(path)
+    return table[image_column_of(image_column, list(table.columns), path)].str.strip()

@@ -1,0 +1,41 @@
+"""The files of a folder that may be images."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from ...utils import UserError
+from ..file_index import FileIndex
+from .table_join import may_be_image
+
+RASTER = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".nii", ".gif")
+
+
+class ImageFiles:
+    """Files below a root, told apart by name.
+
+    Args:
+        files: listings of the root.
+        labels: the label table, which is not an image.
+
+    Raises:
+        UserError: the folder cannot be read or holds no file that may be an image.
+    """
+
+    def __init__(self, files: FileIndex, labels: Path) -> None:
+        found = [name for name in files.walk() if (files.root / name) != labels]
+        self.all = [name for name in found if may_be_image(name)]
+        self.others = len(found) - len(self.all)
+        self.unreadable = list(files.unreadable)
+        if not self.all:
+            trouble = f" {len(self.unreadable)} folders could not be read." if self.unreadable else ""
+            raise UserError(
+                f"{files.root}: the folder holds no image ({len(found):,} other files).{trouble} Set --dataset_dir to "
+                f"the folder that holds the images."
+            )
+
+    @cached_property
+    def dicom(self) -> list[str]:
+        """Files that may be DICOM: those without the suffix of another image format."""
+        return [name for name in self.all if not name.lower().endswith(RASTER)]

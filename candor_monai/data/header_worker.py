@@ -1,0 +1,34 @@
+"""A process that reads DICOM headers: one JSON request a line in, one JSON answer a line out.
+
+Started by header_pool as ``python -m candor_monai.data.header_worker <memory in bytes>``. It limits its own memory
+before it opens anything, so that a file that inflates itself costs this process and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+
+from .header_reading import HeaderError, read_header
+
+
+def main() -> None:
+    """Answer requests ``{"paths": [...], "keywords": [...]}`` until the input ends."""
+    memory = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for line in sys.stdin:
+        request = json.loads(line)
+        for path in request["paths"]:
+            answer: dict[str, object]
+            try:
+                answer = {"header": read_header(path, request["keywords"])}
+            except HeaderError as error:
+                answer = {"reason": error.reason, "message": str(error)}
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
