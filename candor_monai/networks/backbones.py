@@ -46,9 +46,9 @@ class TransformersBackbone(Backbone):
     CLIP's last norm is applied to the class token only by the library; for ``tokens`` it is applied to all of them.
     """
 
-    def __init__(self, model: nn.Module, points: tuple[str, ...], prefix_tokens: int | None) -> None:
+    def __init__(self, model: Any, points: tuple[str, ...], prefix_tokens: int | None) -> None:
         super().__init__(points, prefix_tokens)
-        self.model = model
+        self.model: Any = model
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         out = self.model(pixel_values=x)
@@ -72,9 +72,9 @@ class TransformersBackbone(Backbone):
 class TimmBackbone(Backbone):
     """A model of timm: ``cls`` and ``mean_patch`` of its tokens, or ``pooled`` by its own head without classifier."""
 
-    def __init__(self, model: nn.Module, points: tuple[str, ...], prefix_tokens: int | None) -> None:
+    def __init__(self, model: Any, points: tuple[str, ...], prefix_tokens: int | None) -> None:
         super().__init__(points, prefix_tokens)
-        self.model = model
+        self.model: Any = model
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         hidden = self.model.forward_features(x)
@@ -89,9 +89,9 @@ class TimmBackbone(Backbone):
 class OpenClipBackbone(Backbone):
     """The image tower of an open_clip model; ``projected`` is what its ``encode_image`` gives, unnormalised."""
 
-    def __init__(self, visual: nn.Module, points: tuple[str, ...], prefix_tokens: int | None) -> None:
+    def __init__(self, visual: Any, points: tuple[str, ...], prefix_tokens: int | None) -> None:
         super().__init__(points, prefix_tokens)
-        self.visual = visual
+        self.visual: Any = visual
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         if point == "projected":
@@ -102,12 +102,16 @@ class OpenClipBackbone(Backbone):
     def tokens(self, x: Tensor) -> Tensor:
         if hasattr(self.visual, "trunk"):
             return self.visual.trunk.forward_features(x)
-        before, self.visual.output_tokens = self.visual.output_tokens, True
+        # open_clip's own output_tokens leaves the class token out; its last norm sees all of them.
+        seen: list[Tensor] = []
+        hook = self.visual.ln_post.register_forward_hook(lambda module, args, output: seen.append(output))
         try:
-            _, patches = self.visual(x)
+            self.visual(x)
         finally:
-            self.visual.output_tokens = before
-        return patches
+            hook.remove()
+        if not seen or seen[0].ndim != 3:
+            raise NotImplementedError("this open_clip model pools before its last norm: it gives no tokens")
+        return seen[0]
 
 
 class ConchBackbone(Backbone):
@@ -117,11 +121,11 @@ class ConchBackbone(Backbone):
     that serves captions only is not built.
     """
 
-    def __init__(self, trunk: nn.Module, width: int = 768, dimension: int = 512, heads: int = 8) -> None:
+    def __init__(self, trunk: Any, width: int = 768, dimension: int = 512, heads: int = 8) -> None:
         from open_clip.transformer import AttentionalPooler
 
         super().__init__(("projected", "mean_patch"), prefix_tokens=1)
-        self.trunk = trunk
+        self.trunk: Any = trunk
         self.attn_pool_contrast = AttentionalPooler(dimension, width, n_head=heads, n_queries=1)
         self.ln_contrast = nn.LayerNorm(dimension)
         self.proj_contrast = nn.Parameter(torch.randn(dimension, dimension) * dimension**-0.5)
@@ -140,11 +144,11 @@ class ConchBackbone(Backbone):
 class FlairBackbone(Backbone):
     """FLAIR's image tower: ResNet-50, unit length, linear projection without bias, unit length."""
 
-    def __init__(self, model: nn.Module, dimension: int = 512) -> None:
+    def __init__(self, model: Any, dimension: int = 512) -> None:
         super().__init__(("projected", "pooled"))
         width = model.fc.in_features
         model.fc = nn.Identity()
-        self.model = model
+        self.model: Any = model
         self.projection_head_vision = nn.ModuleDict({"projection": nn.Linear(width, dimension, bias=False)})
 
     def forward(self, x: Tensor, point: str) -> Tensor:
@@ -157,9 +161,9 @@ class FlairBackbone(Backbone):
 class DenseNetBackbone(Backbone):
     """A torchvision DenseNet: its last feature map, rectified and averaged over the image."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__(("pooled",))
-        self.model = model
+        self.model: Any = model
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         return F.relu(self.model.features(x)).mean(dim=(2, 3))
@@ -168,9 +172,9 @@ class DenseNetBackbone(Backbone):
 class TorchvisionBackbone(Backbone):
     """A torchvision classifier whose last layer has been taken away."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__(("pooled",))
-        self.model = model
+        self.model: Any = model
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         return torch.flatten(self.model(x), 1)

@@ -82,7 +82,7 @@ class FrozenEncoder(nn.Module):
         for parameter in self.parameters():
             parameter.requires_grad_(False)
         if channels_last:
-            backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            backbone.to(memory_format=torch.channels_last)
         self.train(False)
 
     def train(self, mode: bool = True) -> FrozenEncoder:
@@ -91,9 +91,7 @@ class FrozenEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
-        x = images if images.is_floating_point() else self.processor(images)
-        if self.channels_last:
-            x = x.contiguous(memory_format=torch.channels_last)
+        x = self._input(images)
         run = self._compiled or self.backbone
         if self.precision == "float32":
             return run(x, self.feature_point).float()
@@ -112,17 +110,28 @@ class FrozenEncoder(nn.Module):
 
     @torch.no_grad()
     def tokens(self, images: Tensor) -> Tensor:
-        """All tokens (B, prefix + patches, width) of canonical or processed images.
+        """All tokens (B, prefix + patches, width) float32 of canonical or processed images.
 
         Raises:
             NotImplementedError: the encoder has no tokens.
         """
+        x = self._input(images)
+        low = self.precision != "float32"
+        with torch.autocast(x.device.type, dtype=PRECISIONS[self.precision], enabled=low):
+            return self.backbone.tokens(x).float()
+
+    def _input(self, images: Tensor) -> Tensor:
         x = images if images.is_floating_point() else self.processor(images)
-        return self.backbone.tokens(x)
+        return x.contiguous(memory_format=torch.channels_last) if self.channels_last else x
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the forward path with ``torch.compile``, whose arguments these are."""
         self._compiled = torch.compile(self.backbone, *args, **kwargs)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the forward path is compiled."""
+        return self._compiled is not None
 
     @property
     def fingerprint(self) -> dict[str, Any]:
@@ -136,7 +145,7 @@ class FrozenEncoder(nn.Module):
             "feature_point": self.feature_point,
             "dimension": self.dimension,
             "precision": self.precision,
-            "compiled": self._compiled is not None,
+            "compiled": self.compiled,
             "channels_last": self.channels_last,
             "code_version": CODE_VERSION,
         }
@@ -247,7 +256,7 @@ def checked_device(device: str | torch.device) -> torch.device:
     return found
 
 
-def test_image(size: int = 224, seed: int = 0) -> Tensor:
+def probe_image(size: int = 224, seed: int = 0) -> Tensor:
     """A fixed synthetic image (1, 3, size, size) uint8: smooth waves in three colours, the same on every machine."""
     step = torch.arange(size, dtype=torch.float64) / size
     waves = [
@@ -260,16 +269,26 @@ def test_image(size: int = 224, seed: int = 0) -> Tensor:
 def check_loaded(module: FrozenEncoder) -> None:
     """Self-check of a loaded encoder: the same image gives the same finite, non-zero feature of the stated size twice.
 
+    The second time it is taken from the tokens where the feature is one of them, and their number is checked.
+
     Raises:
         WeightsError: says which of these does not hold.
     """
     card, name = module.card, module.card.name
-    x = test_image().to(next(iter(module.processor.buffers())).device)
+    x = probe_image().to(module.processor.factor.device)
+    counted = card.patches is not None and module.processor.card.input_size == _input_size(card)
     try:
-        first, second = module(x), module(x)
+        first = module(x)
+        tokens = module.tokens(x) if counted else None
+        if tokens is None or module.feature_point not in ("cls", "mean_patch") or module.compiled:
+            second = module(x)
+        else:
+            second = tokens[:, 0] if module.feature_point == "cls" else module.backbone.mean_patch(tokens)
     except (RuntimeError, TypeError, AssertionError, ValueError, AttributeError, NotImplementedError) as error:
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise WeightsError(f"encoder {name!r} cannot encode a test image of 224 × 224: {first_line}") from error
+        lines = str(error).strip().splitlines()
+        raise WeightsError(
+            f"encoder {name!r} cannot encode a test image of 224 × 224: {lines[0] if lines else type(error).__name__}"
+        ) from error
     if first.shape != (1, module.dimension):
         raise WeightsError(
             f"encoder {name!r} gives a feature of shape {tuple(first.shape)} for one image; its card says "
@@ -279,32 +298,21 @@ def check_loaded(module: FrozenEncoder) -> None:
         raise WeightsError(f"encoder {name!r} gives features that are not finite: its weights are damaged.")
     if not first.any():
         raise WeightsError(f"encoder {name!r} gives a zero feature: its weights are damaged.")
+    if tokens is not None and tokens.shape[1] != (card.prefix_tokens or 0) + (card.patches or 0):
+        raise WeightsError(
+            f"encoder {name!r} gives {tokens.shape[1]} tokens for one image; its card says {card.prefix_tokens} + "
+            f"{card.patches}."
+        )
     if not torch.equal(first, second):
         raise WeightsError(
             f"encoder {name!r} gives two different features for one image (largest difference "
             f"{(first - second).abs().max():.3g}): something in it is random, such as the masking of a masked "
             "autoencoder."
         )
-    if card.patches is not None and card.prefix_tokens is not None and module.feature_point != "pooled":
-        check_tokens(module, x)
 
 
-def check_tokens(module: FrozenEncoder, images: Tensor) -> None:
-    """The number of tokens is the card's.
-
-    Raises:
-        WeightsError: it is not.
-    """
-    card = module.card
-    if module.processor.card.input_size != (card.processor.input_size if card.processor else None):
-        return  # another processor of the card: other sizes give other numbers of patches
-    expected = (card.prefix_tokens or 0) + (card.patches or 0)
-    found = module.tokens(images).shape[1]
-    if found + ((module.backbone.prefix_tokens == 0 and card.prefix_tokens) or 0) != expected:
-        raise WeightsError(
-            f"encoder {card.name!r} gives {found} tokens for one image; its card says {card.prefix_tokens} + "
-            f"{card.patches}."
-        )
+def _input_size(card: EncoderCard) -> int | None:
+    return None if card.processor is None else card.processor.input_size
 
 
 def _plain(value: Any) -> Any:

@@ -153,7 +153,7 @@ def reconcile(
         return stated, []
     if stated is None or named:
         return chosen, []
-    differences = [f"{key}: card {ours!r}, folder {theirs!r}" for key, ours, theirs in _differing(chosen, stated)]
+    differences = [f"{key}: card {ours!r}, folder {theirs!r}" for key, ours, theirs in differing(chosen, stated)]
     if not differences or chosen.policy == "card":
         return chosen, differences
     if chosen.policy == "folder":
@@ -164,7 +164,8 @@ def reconcile(
     )
 
 
-def _differing(chosen: ProcessorCard, stated: ProcessorCard) -> list[tuple[str, Any, Any]]:
+def differing(chosen: ProcessorCard, stated: ProcessorCard) -> list[tuple[str, Any, Any]]:
+    """Field, value of the card and value of the folder, of every number that differs between them."""
     pairs = []
     for key, ours in chosen.numbers().items():
         theirs = getattr(stated, key)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
+import importlib.resources
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from candor_monai.utils import UserError, WeightsError
+from candor_monai.utils import UserError, WeightsError, unknown
 
 from . import hub
 from .backbones import (
@@ -168,13 +168,9 @@ def _build_timm(card: EncoderCard, folder: Path | None) -> Backbone:
             kwargs[key] = _layer(kwargs[key])
     name = str(card.architecture)
     if not timm.is_model(name):
-        from candor_monai.utils import unknown
-
         raise unknown("timm model", name, timm.list_models())
     kwargs.setdefault("num_classes", 0)
     model = timm.create_model(name, pretrained=False, **kwargs)
-    if card.files and card.keys.get("map"):
-        model.reset_classifier(kwargs["num_classes"])
     return TimmBackbone(model, _points(card), getattr(model, "num_prefix_tokens", None))
 
 
@@ -214,14 +210,19 @@ def _open_clip_config(card: EncoderCard, folder: Path | None) -> dict[str, Any]:
             raise WeightsError(f"{path}: not an open_clip config: {error}") from error
         stated = card.kwargs.get("vision_cfg", {})
         wrong = [
-            f"{key} {config['vision_cfg'].get(key)!r} instead of {value!r}"  # type: ignore[index]
+            f"{key} {config['vision_cfg'].get(key)!r} instead of {value!r}"
             for key, value in stated.items()
-            if config["vision_cfg"].get(key, value) != value  # type: ignore[index]
+            if config["vision_cfg"].get(key, value) != value
         ]
         if wrong:
             raise WeightsError(f"{path}: another architecture than encoder {card.name!r}: {', '.join(wrong)}.")
     elif card.kwargs:
         config = dict(card.kwargs)
+    elif folder is not None:
+        raise WeightsError(
+            f"encoder {card.name!r}: {folder} holds no open_clip_config.json, which states the activation and the "
+            "processor that go with the weights."
+        )
     elif card.architecture:
         config = get_model_config(card.architecture)
     if config is None:
@@ -241,8 +242,6 @@ def _build_conch(card: EncoderCard) -> Backbone:
 
 def _build_torchvision(card: EncoderCard, folder: Path | None) -> Backbone:
     import torchvision.models as models
-
-    from candor_monai.utils import unknown
 
     kwargs = dict(card.kwargs)
     channels = int(kwargs.pop("in_channels", 3))
@@ -306,7 +305,7 @@ def _inner(backbone: Backbone) -> nn.Module:
     if isinstance(backbone, TimmBackbone | DenseNetBackbone | TorchvisionBackbone):
         return backbone.model
     if isinstance(backbone, CallableBackbone):
-        return backbone.model  # type: ignore[return-value]
+        return backbone.model
     return backbone
 
 
@@ -400,11 +399,6 @@ def _load_bundle(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dict
     load_strict(model, select_state(read_state(path), card, path), card, path)
     backbone = CallableBackbone(model, _points(card), card.prefix_tokens, card.kwargs.get("output"))
     return backbone, {"file": path.name, "file_sha256": digest, "config": config.name}
-
-
-def with_files(card: EncoderCard, *files: str) -> EncoderCard:
-    """The card with other names of its weight file."""
-    return dataclasses.replace(card, files=files)
 
 
 BUILDERS: dict[str, Callable[[EncoderCard, Path | None], Backbone]] = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -54,16 +52,16 @@ class EncoderProcessor(nn.Module):
         if card.order == "rescale_resize":
             x = x.float().mul_(card.scale)
         if card.resize == "square":
-            side = min(x.shape[-2:])
-            x = _centre(x, side)
+            x = centre(x, min(x.shape[-2:]), "down")
         height, width = self.resized(x.shape[-2], x.shape[-1])
         if (height, width) != tuple(x.shape[-2:]):
             x = resize(x, height, width, card.interpolation, card.antialias)
         if card.resize == "long_pad":
             x = F.pad(x, (0, int(card.size or 0) - width, 0, int(card.size or 0) - height))
         if card.crop is not None:
-            x = _centre(x, card.crop)
-        return torch.mul(x, self.factor).add_(self.offset)
+            x = centre(x, card.crop, "down" if card.backend == "pil" else "even")
+        out = torch.empty(x.shape, dtype=torch.float32, device=x.device)  # contiguous, however x lies in memory
+        return torch.mul(x, self.factor, out=out).add_(self.offset)
 
     def resized(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns after resizing an image of this size."""
@@ -76,8 +74,8 @@ class EncoderProcessor(nn.Module):
             longer = int(size * long / short)
             return (size, longer) if height <= width else (longer, size)
         if self.card.resize == "long_pad":
-            factor = size / max(height, width)
-            return max(1, int(height * factor)), max(1, int(width * factor))
+            long = max(height, width)
+            return max(1, height * size // long), max(1, width * size // long)
         return size, size
 
     def extra_repr(self) -> str:
@@ -88,29 +86,39 @@ def resize(x: Tensor, height: int, width: int, interpolation: str, antialias: bo
     """Resize uint8 or float32 images (B, C, H, W); uint8 stays uint8, rounded after each pass as Pillow does."""
     if x.dtype != torch.uint8:
         return F.interpolate(x, size=(height, width), mode=interpolation, antialias=antialias, align_corners=False)
-    if x.device.type == "cpu" and antialias:
+    if _has_8_bit_kernel(x) and antialias:
         # The 8-bit kernel is fastest, and closest to Pillow, in channels-last order.
         x = x.contiguous(memory_format=torch.channels_last) if x.shape[1] == 3 else x
         return F.interpolate(x, size=(height, width), mode=interpolation, antialias=True, align_corners=False)
     for size in ((x.shape[-2], width), (height, width)):
         if tuple(x.shape[-2:]) != size:
             y = F.interpolate(x.float(), size=size, mode=interpolation, antialias=antialias, align_corners=False)
-            x = y.round_().clamp_(0, 255).to(torch.uint8)
+            x = y.add_(0.5).floor_().clamp_(0, 255).to(torch.uint8)
     return x
 
 
-def _centre(x: Tensor, side: int) -> Tensor:
-    """Centre square of ``side`` pixels; an image smaller than that is padded with zeros first."""
+def _has_8_bit_kernel(x: Tensor) -> bool:
+    return x.device.type == "cpu"
+
+
+def centre(x: Tensor, side: int, half: str = "even") -> Tensor:
+    """Centre square of ``side`` pixels; an image smaller than that is padded with zeros first.
+
+    Args:
+        x: (..., H, W).
+        side: of the square.
+        half: where half a pixel goes: ``down``, as Pillow's backend of transformers does it, or ``even``, as
+            torchvision does it (and so timm and open_clip).
+    """
     height, width = x.shape[-2:]
     if height < side or width < side:
         top, left = max(0, (side - height) // 2), max(0, (side - width) // 2)
         x = F.pad(x, (left, max(0, side - width - left), top, max(0, side - height - top)))
         height, width = x.shape[-2:]
-    top, left = math.floor((height - side) / 2 + 0.5), math.floor((width - side) / 2 + 0.5)
-    if (height - side) % 2:  # torchvision rounds half to even
-        top = round((height - side) / 2)
-    if (width - side) % 2:
-        left = round((width - side) / 2)
+    if half == "down":
+        top, left = (height - side) // 2, (width - side) // 2
+    else:
+        top, left = round((height - side) / 2), round((width - side) / 2)
     return x[..., top : top + side, left : left + side]
 
 

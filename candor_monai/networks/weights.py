@@ -233,7 +233,8 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
 
     Each tensor is hashed by itself, then the list of hashes, so that the work spreads over threads.
 
-    >>> state_digest({"b": torch.ones(1), "a": torch.zeros(2)}) == state_digest({"a": torch.zeros(2), "b": torch.ones(1)})
+    >>> one, two = torch.ones(1), torch.zeros(2)
+    >>> state_digest({"b": one, "a": two}) == state_digest({"a": two, "b": one})
     True
     """
 
