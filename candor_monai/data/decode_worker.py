@@ -1,0 +1,108 @@
+"""The process that touches untrusted bytes: one request at a time, under limits of its own.
+
+Started by :class:`candor_monai.data.DecodePool` as ``python -m candor_monai.data.decode_worker``. It imports neither
+torch nor MONAI, speaks JSON and raw pixels over two pipes (nothing is unpickled on either side), writes no file and
+leaves no core dump, and what native codecs print is dropped because it may quote the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import math
+import os
+import resource
+import signal
+import struct
+import sys
+import time
+from typing import Any, BinaryIO
+
+REQUEST = struct.Struct("<IQ")
+REPLY = struct.Struct("<IQ")
+
+
+def main() -> None:
+    """Read settings from the command line, then answer requests until the input ends."""
+    settings: dict[str, Any] = json.loads(sys.argv[1])
+    requests, replies = _private_pipes()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for kind, limit in (
+        (resource.RLIMIT_AS, settings["memory_bytes"]),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(kind, (limit, limit))
+    from candor_monai.data.decoding import DecodeOptions
+
+    options = DecodeOptions(**settings["options"])
+    size = settings["size"] if not isinstance(settings["size"], list) else tuple(settings["size"])
+    _reply(replies, {"ready": True})
+    # A worker whose parent is gone ends at the end of its input; one that hangs then ends by this alarm.
+    alarm = math.ceil(settings["seconds"]) + 5
+    while (head := requests.read(REQUEST.size)) and len(head) == REQUEST.size:
+        header_length, data_length = REQUEST.unpack(head)
+        request = json.loads(requests.read(header_length))
+        data = requests.read(data_length) if request["kind"] == "bytes" else None
+        signal.alarm(alarm)
+        answer, pixels = _answer(request, data, options, size)
+        signal.alarm(0)
+        _reply(replies, answer, pixels)
+
+
+def _answer(
+    request: dict[str, Any], data: bytes | None, options: Any, size: Any
+) -> tuple[dict[str, Any], memoryview | None]:
+    """Decode one image; every failure is an answer too."""
+    from candor_monai.data.decoding import decode, read_source, squashed
+    from candor_monai.utils.errors import DecodeError
+
+    start = time.perf_counter()
+    pixels = None
+    try:
+        if data is None:
+            expected = tuple(request["expected"]) if request["expected"] else None
+            data = read_source(request["path"], options, expected)
+        image = decode(data, options)
+        shown = squashed(image.pixels, size) if request["eight_bit"] else image.pixels
+        answer: dict[str, Any] = {"shape": shown.shape, "dtype": str(shown.dtype), "meta": image.meta.as_dict()}
+        pixels = shown.reshape(-1).data.cast("B")
+    except DecodeError as error:
+        answer = {"reason": error.reason, "message": str(error)}
+    except MemoryError:
+        answer = {"reason": "memory", "message": "decoding needs more memory than a worker may use"}
+    if answer.get("reason") == "memory":
+        gc.collect()
+    answer["seconds"] = time.perf_counter() - start
+    return answer, pixels
+
+
+def _reply(replies: int, answer: dict[str, Any], pixels: memoryview | None = None) -> None:
+    text = json.dumps(answer).encode()
+    parts = [memoryview(REPLY.pack(len(text), 0 if pixels is None else pixels.nbytes) + text)]
+    if pixels is not None:
+        parts.append(pixels)
+    while parts:
+        written = os.writev(replies, parts)
+        while parts and written >= len(parts[0]):
+            written -= len(parts.pop(0))
+        if parts:
+            parts[0] = parts[0][written:]
+
+
+def _private_pipes() -> tuple[BinaryIO, int]:
+    """The two pipes on private descriptors; the standard ones lead nowhere, so no library can disturb the protocol."""
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+    return requests, replies
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        main()
