@@ -19,6 +19,7 @@ from ..utils.names import unknown
 from ..utils.told import told_briefly
 
 Reader = Callable[[str, Any], Any]
+ORIGINAL = "original"
 
 
 def _missing(value: Any) -> bool:
@@ -98,6 +99,13 @@ def number(least: float) -> Reader:
     return read
 
 
+def pixels(name: str, value: Any) -> int | str | None:
+    """Side of the canonical image in pixels, or ``original`` for the file's own size."""
+    if isinstance(value, str) and value.strip().lower() == ORIGINAL:
+        return ORIGINAL
+    return whole(16)(name, value)
+
+
 def choice(*known: str) -> Reader:
     """One of a few words."""
 
@@ -169,21 +177,35 @@ class RunOptions:
     feature_point: str | None = _option(choice("cls", "projected", "pooled", "mean_patch"))
     precision: str = _option(choice("float32", "bfloat16", "float16"), "float32")
     batch_size: int = _option(whole(1), 32)
-    image_size: int | None = _option(whole(16), 224)
+    image_size: int | str = _option(pixels, 224)
     decode_workers: int = _option(whole(1), 2)
     decode_memory_mb: int = _option(whole(256), 1024)
     decode_seconds: float = _option(number(0.1), 60.0)
-    voi: str = _option(text, "auto")
-    report: bool = _option(flag, True)
+    decoding: dict[str, Any] = field(default_factory=dict, metadata={"read": mapping})
+    write_report: bool = _option(flag, True)
     report_images: bool = _option(flag, True)
     report_examples: int = _option(whole(0), 3)
     progress: bool = _option(flag, True)
     measure: MeasureOptions = field(default_factory=MeasureOptions)
 
     @property
+    def canonical_size(self) -> int | None:
+        """Side of the canonical image in pixels; None keeps the file's own size."""
+        return None if self.image_size == ORIGINAL else int(self.image_size)
+
+    @property
     def features_folder(self) -> Path:
         """Where the feature store lies."""
         return self.feature_dir or self.output_dir / "features"
+
+
+def whole_numbers(name: str, value: Any) -> tuple[int, ...] | None:
+    """Several whole numbers, in the forms of :func:`names`."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = [value]
+    read = whole(0)
+    parts = names(name, value)
+    return None if parts is None else tuple(read(name, part) for part in parts)
 
 
 _MEASURE_READERS: dict[str, Reader] = {
@@ -195,7 +217,11 @@ _MEASURE_READERS: dict[str, Reader] = {
     "float | None": number(0.0),
     "str": text,
     "str | None": text,
+    "tuple[int, ...]": whole_numbers,
+    "Mapping[str, float] | None": mapping,
 }
+# Options of the measure whose name on the command line says more than the field's, or means something else there.
+_ALIASES = {"sweep_precision": "precision"}
 
 
 def _read(reader: Reader, name: str, value: Any, default: Any) -> Any:
@@ -216,9 +242,7 @@ def measure_options(**values: Any) -> MeasureOptions:
             raise unknown("option", name, fields)
         if _missing(value):
             continue
-        kind = str(fields[name].type)
-        reader = _MEASURE_READERS.get(kind)
-        given[name] = value if reader is None else reader(name, value)
+        given[name] = _MEASURE_READERS[str(fields[name].type)](name, value)
     try:
         return MeasureOptions(**given)
     except (ValueError, TypeError) as error:
@@ -244,6 +268,8 @@ def run_options(**values: Any) -> RunOptions:
             item = own[name]
             default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
             taken[name] = _read(item.metadata["read"], name, value, default)
+        elif name in _ALIASES:
+            measure[_ALIASES[name]] = value
         elif name in measured:
             measure[name] = value
         elif name == "memory_mb":
@@ -251,7 +277,5 @@ def run_options(**values: Any) -> RunOptions:
             if size is not None:
                 measure["memory_bytes"] = size << 20
         else:
-            raise unknown("option", name, [*own, *measured, "memory_mb"])
-    if isinstance(values.get("image_size"), str) and values["image_size"].strip().lower() == "original":
-        taken["image_size"] = None
+            raise unknown("option", name, [*own, *(measured - set(_ALIASES.values())), *_ALIASES, "memory_mb"])
     return RunOptions(**taken, measure=measure_options(**measure))

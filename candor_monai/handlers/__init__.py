@@ -7,6 +7,11 @@ __getattr__, __dir__ = lazy_attributes(
     {
         "CandorHandler": "candor",
         "FeatureSaver": "feature_saver",
-        "Progress": "progress",
+        "ProgressHandler": "progress",
+        "ReportHandler": "report",
+        "ResultsSaver": "results_saver",
+        "RunContext": "run_context",
+        "FeatureSaver": "feature_saver",
+        "ProgressHandler": "progress",
     },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,7 @@ class CandorHandler:
         self.options = options or Options()
         self.features = features
         self.prefix = prefix
-        self.rows = OutputRows(len(observations.image_id), index_key, pred_key)
+        self.rows = OutputRows(len(observations), index_key, pred_key)
 
     def attach(self, engine: Engine) -> None:
         """Register on an evaluator (Ignite engine)."""
@@ -98,10 +99,16 @@ class CandorHandler:
             whole, present = self.features() if callable(self.features) else self.features
             rows = np.flatnonzero(present)
             features = whole if len(rows) == len(whole) else whole[rows]
-        observations = self.observations
-        if len(rows) != len(observations.image_id):
-            observations = observations.subset(rows)
-        return evaluate(features, observations, self.options)
+        return evaluate(features, _take(self.observations, rows), self.options)
+
+
+def _take(observations: Observations, rows: np.ndarray) -> Observations:
+    """The observations of some images only."""
+    if len(rows) == len(observations):
+        return observations
+    per_image = ("image_id", "labels", "group", "patient", "site", "uncertain", "boxed", "test", "cluster")
+    values = {name: getattr(observations, name) for name in per_image}
+    return dataclasses.replace(observations, **{n: None if v is None else v[rows] for n, v in values.items()})
 
 
 def published(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> dict[str, float]:

@@ -21,9 +21,7 @@ class OutputRows:
     Memory: one float32 row an image, N × d × 4 bytes, allocated once at the first batch.
     """
 
-    def __init__(
-        self, n_images: int, index_key: str = "index", pred_key: str = "pred", ok_key: str = "ok"
-    ) -> None:
+    def __init__(self, n_images: int, index_key: str = "index", pred_key: str = "pred", ok_key: str = "ok") -> None:
         self.n_images = n_images
         self.index_key = index_key
         self.pred_key = pred_key
@@ -49,7 +47,9 @@ class OutputRows:
         index = _column(batch, self.index_key)
         pred = _column(output, self.pred_key)
         if index is None:
-            raise ValueError(f"engine.state.batch has no key {self.index_key!r}: which image a row belongs to is unknown.")
+            raise ValueError(
+                f"engine.state.batch has no key {self.index_key!r}: which image a row belongs to is unknown."
+            )
         if pred is None:
             raise ValueError(f"engine.state.output has no key {self.pred_key!r}.")
         rows = index.reshape(-1).to(torch.int64).cpu().numpy()

@@ -48,7 +48,9 @@ def read_key(path: str | Path | None = None) -> bytes:
     if mode:
         raise UserError(f"{path}: the pseudonym key can be read by other users; run: chmod 600 {path}")
     if len(key) < KEY_BYTES:
-        raise UserError(f"{path}: the pseudonym key is shorter than {KEY_BYTES} bytes; remove the file to make a new one.")
+        raise UserError(
+            f"{path}: the pseudonym key is shorter than {KEY_BYTES} bytes; remove the file to make a new one."
+        )
     return key
 
 

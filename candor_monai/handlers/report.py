@@ -1,0 +1,116 @@
+"""Writes the HTML report of an evaluation, with thumbnails decoded for it alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ..data.encode_loader import Pool
+from ..utils.errors import DecodeError
+from ..visualize.report import write_report
+from .run_context import RunContext
+
+if TYPE_CHECKING:
+    from ignite.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+
+class ReportHandler:
+    """Write ``report.html`` when the epoch completes.
+
+    Args:
+        context: the run.
+        pool: decodes the images shown; None shows none.
+        images: show pictures.
+        examples: discordant positives shown for each finding.
+        save_rank: only this process writes.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        pool: Pool | None = None,
+        images: bool = True,
+        examples: int = 3,
+        save_rank: int = 0,
+    ) -> None:
+        self.context = context
+        self.pool = pool
+        self.images = images
+        self.examples = examples
+        self.save_rank = save_rank
+
+    def attach(self, engine: Engine) -> None:
+        """Register on an evaluator (Ignite engine), after the results saver."""
+        from ignite.engine import Events
+
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Write the page from what :class:`~candor_monai.handlers.results_saver.ResultsSaver` left."""
+        import ignite.distributed as idist
+
+        if idist.get_rank() != self.save_rank:
+            return
+        evaluation = engine.state.candor
+        name = self.context.encoder["name"]
+        queries = pd.DataFrame(evaluation.queries).assign(encoder=name)
+        self.write(engine.state.results, queries, pd.DataFrame(evaluation.candidates), engine.state.rejected)
+
+    def write(
+        self, results: Mapping[str, Any], queries: pd.DataFrame, candidates: pd.DataFrame, rejected: pd.DataFrame
+    ) -> None:
+        """Write the page.
+
+        Args:
+            results: the document of results.json.
+            queries, candidates, rejected: the tables beside it.
+        """
+        path = self.context.output_dir / "report.html"
+        with self.context.stage("report"):
+            write_report(
+                path,
+                results,
+                queries,
+                candidates,
+                rejected,
+                self.thumbnails(),
+                images=self.images and self.pool is not None and self.context.cohort.features is None,
+                features=self.features(),
+                examples=self.examples,
+            )
+        logger.info("report: %s", path)
+
+    def thumbnails(self) -> Callable[[str], np.ndarray | None]:
+        """A function from an image id to its canonical pixels, (3, H, W) uint8, or None where there are none."""
+        row = {image_id: i for i, image_id in enumerate(self.context.image_ids)}
+        cohort, pool = self.context.cohort, self.pool
+
+        def thumbnail(image_id: str) -> np.ndarray | None:
+            if pool is None or image_id not in row:
+                return None
+            try:
+                source = cohort.source(row[image_id])
+            except (DecodeError, OSError):
+                return None
+            for _, pixels, _, _ in pool.map([(row[image_id], source)]):
+                return None if isinstance(pixels, DecodeError) else pixels
+            return None
+
+        return thumbnail
+
+    def features(self) -> Callable[[str, Sequence[str]], np.ndarray]:
+        """A function from an encoder's name and image ids to their features, shape (n, d), float32."""
+        context = self.context
+
+        def rows(encoder: str, image_ids: Sequence[str]) -> np.ndarray:
+            matrix, _ = context.features()
+            row = {image_id: i for i, image_id in enumerate(context.image_ids)}
+            return np.asarray(matrix[[row[image_id] for image_id in image_ids]])
+
+        return rows

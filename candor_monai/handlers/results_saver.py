@@ -1,0 +1,118 @@
+"""Writes what an evaluation found: results.json, the tables beside it, and why images were left out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..data.cohort import REJECTED_COLUMNS
+from ..utils.atomic import atomic_path
+from ..utils.pseudonyms import pseudonyms
+from ..visualize.csv_files import write_csv
+from ..visualize.results_files import SCHEMA_VERSION, write_results
+from .run_context import RunContext, versions
+
+if TYPE_CHECKING:
+    from ignite.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+LEADING_COLUMNS = ("encoder", "task", "finding", "group", "level")
+
+
+class ResultsSaver:
+    """Write the results of :class:`~candor_monai.handlers.candor.CandorHandler` when the epoch completes.
+
+    Files in the context's ``output_dir``: ``results.json``, ``discordance.csv``, ``queries.parquet``,
+    ``candidates.parquet``, ``rejected.csv``. Each is written whole or not at all, results.json last, so that it never
+    tells of files that are not there. Patient ids are written as keyed pseudonyms only.
+
+    Args:
+        context: the run.
+        key: the site's secret key for pseudonyms (:func:`candor_monai.utils.pseudonyms.read_key`).
+        save_rank: only this process writes.
+    """
+
+    def __init__(self, context: RunContext, key: bytes, save_rank: int = 0) -> None:
+        self.context = context
+        self.key = key
+        self.save_rank = save_rank
+
+    def attach(self, engine: Engine) -> None:
+        """Register on an evaluator (Ignite engine), after the CANDOR handler."""
+        from ignite.engine import Events
+
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Write the files; ``engine.state.results`` keeps the document of results.json."""
+        import ignite.distributed as idist
+
+        if idist.get_rank() != self.save_rank:
+            return
+        context, evaluation = self.context, engine.state.candor
+        _, present = context.features()
+        rejected = context.rejected(present)
+        accounting = context.accounting(present, rejected)
+        rows = [self._row(row) for row in evaluation.rows]
+        folder = context.output_dir
+        write_csv(folder / "rejected.csv", rejected, REJECTED_COLUMNS)
+        write_csv(folder / "discordance.csv", rows, columns_of(rows))
+        write_parquet(folder / "queries.parquet", self._table(evaluation.queries))
+        write_parquet(folder / "candidates.parquet", self._table(evaluation.candidates))
+        context.seconds.update({f"score.{name}": float(value) for name, value in evaluation.seconds.items()})
+        engine.state.results = self.document(rows, accounting, evaluation)
+        engine.state.rejected = rejected
+        write_results(folder / "results.json", engine.state.results)
+        for name, value in accounting.items():
+            logger.info("%s: %s", name.replace("_", " "), value)
+
+    def document(self, rows: Sequence[dict[str, Any]], accounting: dict[str, Any], evaluation: Any) -> dict[str, Any]:
+        """The document of results.json."""
+        context = self.context
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "run": {
+                "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(context.started)),
+                "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "counts": {**context.counts, **{f"score.{name}": int(n) for name, n in evaluation.counts.items()}},
+            },
+            "versions": versions(),
+            "cohort": context.describe_cohort(),
+            "encoders": [context.encoder],
+            "options": context.options,
+            "timings": {name: round(value, 6) for name, value in context.seconds.items()},
+            "accounting": accounting,
+            "discordance": list(rows),
+            "warnings": list(context.warnings),
+        }
+
+    def _row(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {"encoder": self.context.encoder["name"], "task": self.context.cohort.task.name, **row}
+
+    def _table(self, columns: Any) -> pd.DataFrame:
+        table = pd.DataFrame(columns)
+        table.insert(0, "encoder", self.context.encoder["name"])
+        if "patient" in table:
+            table["patient"] = pseudonyms(table["patient"], self.key)
+        return table
+
+
+def columns_of(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Columns of discordance.csv: what names the row, then the numbers in the order of the measure."""
+    seen = dict.fromkeys(name for row in rows for name in row)
+    return [name for name in LEADING_COLUMNS if name in seen or not rows] + [
+        name for name in seen if name not in LEADING_COLUMNS
+    ]
+
+
+def write_parquet(path: Any, table: pd.DataFrame) -> None:
+    """Write a table as Parquet, whole or not at all."""
+    with atomic_path(path) as temporary:
+        pq.write_table(pa.Table.from_pandas(table, preserve_index=False), temporary)
