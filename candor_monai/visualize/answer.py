@@ -122,7 +122,7 @@ def _ranked(
         if equals:
             headline = (
                 f"{title} has the lowest D for {what} ({_value(best)}), but whether it is really better than "
-                f"{listed(name[e] for e in equals)} {CANNOT} from these data."
+                f"{listed((name[e] for e in equals), 3)} {CANNOT} from these data."
             )
         else:
             headline = f"{title} separates {what} best of {len(ranked)} encoders ({_value(best)})."
@@ -138,7 +138,8 @@ def _ranked(
             f"Which encoder separates {what} best {CANNOT}: not even the lowest D is shown to differ from chance."
         )
         sentences.append(_against_chance(best, title, what))
-    sentences.append(f"Next: {name[second['encoder']]}, D = {number(second['D'])}.")
+    if not equals:
+        sentences.append(f"Next: {name[second['encoder']]}, D = {number(second['D'])}.")
     sentences += _p_best(results, task, best, len(ranked)) + _untrained(results, ranked, name)
     return headline, sentences
 
@@ -224,19 +225,21 @@ def _no_number(
 ) -> tuple[str, tuple[str, ...]]:
     """When no encoder has a number for the task."""
     name = titles(results)
-    reasons = list(dict.fromkeys(f"{verdict(row).why}" for row in rows))
-    why = reasons[0] if reasons else "the run has no row for the whole task"
-    headline = f"There is no single number for {what}: {why}."
+    reasons = list(dict.fromkeys(verdict(row).why for row in rows))
+    why = f"No single number is given for {what}: {reasons[0] if reasons else 'the run has no row for the whole task'}."
     per = [row for row in results["discordance"] if row["task"] == task and row["level"] == "finding"]
     encoders = list(dict.fromkeys(row["encoder"] for row in per))
     if len(encoders) == 1:
-        return headline, (f"Finding by finding, {name[encoders[0]]} is {_tally(per)}.",)
+        return f"{name[encoders[0]]} is {_tally(per)}.", (why,)
     lowest: dict[str, list[str]] = {}
     for finding in dict.fromkeys(row["finding"] for row in per):
         found = [row for row in per if row["finding"] == finding and is_ranked(row)]
         if found:
             lowest.setdefault(name[min(found, key=lambda row: row["D"])["encoder"]], []).append(finding)
     if not lowest:
-        return headline, (f"No finding can be estimated for any of {many(len(encoders), 'encoder')}.",)
+        return f"No finding of task {task} can be estimated for any of {many(len(encoders), 'encoder')}.", (why,)
     told = "; ".join(f"{title} for {listed(found, 4)}" for title, found in lowest.items())
-    return headline, (f"The lowest D finding by finding: {told}.", "Which of these differences are real is told below.")
+    return (
+        f"Which encoder separates {what} best {CANNOT} by one number.",
+        (why, f"Finding by finding, the lowest D has: {told}.", "Which of these differences are real is told below."),
+    )

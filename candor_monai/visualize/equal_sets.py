@@ -22,20 +22,23 @@ ALTERNATIVE = (
 
 def equal_sets_drawing() -> Markup:
     """One positive image among equal sets (left) and among all images (right), as an ``<svg>`` element."""
-    few = _panel(160, "equal sets: D", "5 positives, 5 negatives: the positives are nearer", FEW, 42)
-    crowd = _panel(480, "all images: D_all", "5 positives, 29 negatives: the negatives are nearer", FEW + CROWD, 24)
+    few = _panel(115, "equal sets: D", ("5 positives, 5 negatives:", "the positives are nearer"), FEW, 42)
+    crowd = _panel(
+        345, "all images: D_all", ("5 positives, 29 negatives:", "the negatives are nearer"), FEW + CROWD, 24
+    )
     return Markup(
-        '<svg class="es" viewBox="0 0 640 200" role="img" aria-labelledby="es-title">'
+        '<svg class="es" viewBox="0 0 460 212" role="img" aria-labelledby="es-title">'
         f'<title id="es-title">{ALTERNATIVE}</title>{few}{crowd}</svg>'
     )
 
 
-def _panel(at: int, title: str, caption: str, negatives: tuple[tuple[int, int], ...], reach: int) -> str:
+def _panel(at: int, title: str, caption: tuple[str, str], negatives: tuple[tuple[int, int], ...], reach: int) -> str:
     squares = "".join(f'<rect x="{at + x - 4}" y="{y + 96}" width="8" height="8"/>' for x, y in negatives)
     discs = "".join(f'<circle cx="{at + x}" cy="{100 + y}" r="4.5"/>' for x, y in POSITIVES)
     return (
         f'<circle class="reach" cx="{at}" cy="100" r="{reach}"/><g class="ng">{squares}</g><g class="ps">{discs}</g>'
         f'<path class="qu" d="M{at} 91{STAR}"/>'
         f'<text x="{at}" y="16" text-anchor="middle" class="st">{title}</text>'
-        f'<text x="{at}" y="192" text-anchor="middle">{caption}</text>'
+        f'<text x="{at}" y="188" text-anchor="middle">{caption[0]}</text>'
+        f'<text x="{at}" y="205" text-anchor="middle">{caption[1]}</text>'
     )

@@ -28,6 +28,11 @@ class Tile:
     image_id: str
     similarity: str
 
+    @property
+    def short(self) -> str:
+        """The last part of the image id, which is the telling one when ids are paths."""
+        return self.image_id.rsplit("/", 1)[-1]
+
 
 @dataclass(frozen=True)
 class Example:

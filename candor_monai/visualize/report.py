@@ -21,8 +21,8 @@ from .equal_sets import equal_sets_drawing
 from .gallery import Gallery, build_gallery
 from .heat_map import heat_map
 from .interval_plot import interval_axis, interval_key
-from .report_facts import cohorts_of, flat, label_rows, leakage, rejections, seconds, trained_on
-from .report_rows import TaskTables, encoder_order, task_tables
+from .report_facts import cohorts_of, flat, label_rows, leakage, moment, rejections, seconds, trained_on
+from .report_rows import TaskTables, encoder_order, task_matrix, task_tables
 from .scatter_plot import scatter_plot
 from .verdicts import LABELS, LEAST_CANDIDATES, LEAST_PATIENTS
 from .wording import count, group_name, interval, listed, many, number, probability
@@ -121,6 +121,7 @@ def render(results: Mapping[str, Any], rejected: pd.DataFrame, gallery: Gallery)
         lead=_lead(results),
         answers=answer(results),
         tables=tables,
+        glance=task_matrix(results),
         drawing=equal_sets_drawing(),
         scatter=_scatter(results),
         key=interval_key(),
@@ -140,6 +141,7 @@ def render(results: Mapping[str, Any], rejected: pd.DataFrame, gallery: Gallery)
         label_rows=label_rows,
         flat=flat,
         seconds=seconds,
+        moment=moment,
         count=count,
         number=number,
         interval=interval,
@@ -224,7 +226,7 @@ def _overlap(results: Mapping[str, Any]) -> list[tuple[str, Markup]]:
     maps = []
     for task, pairs in by_task.items():
         known = {encoder for pair in pairs for encoder in pair}
-        encoders = [encoder for encoder in encoder_order(results) if encoder in known]
+        encoders = [encoder for encoder in encoder_order(results, [task]) if encoder in known]
         rows = [
             {"a": a, "b": b, "mean": sum(found) / len(found) if found else None}
             for (a, b), deltas in pairs.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,10 @@ from .wording import MISSING, count
 
 # At most this many files are listed for each reason; rejected.csv has them all.
 LISTED_FILES = 20
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
+)
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,20 @@ def seconds(value: float) -> str:
         return f"{value:.1f} s"
     whole = round(value)
     return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def moment(text: str) -> str:
+    """A point in time to the minute; text that is no ISO time is given back as it is.
+
+    >>> moment("2026-11-02T09:30:12+00:00"), moment("2026-11-02T09:30:12"), moment("today")
+    ('2 November 2026, 09:30 UTC', '2 November 2026, 09:30', 'today')
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    zone = "" if time.tzinfo is None else f" {time.tzname()}"
+    return f"{time.day} {MONTHS[time.month - 1]} {time.year}, {time:%H:%M}{zone}"
 
 
 def _scalar(value: Any) -> str:

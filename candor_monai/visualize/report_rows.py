@@ -58,6 +58,12 @@ class TaskTables:
     compact: tuple[tuple[str, tuple[MatrixCell, ...]], ...]
     verdicts: tuple[tuple[str, str, int], ...]
 
+    @property
+    def conditional(self) -> bool:
+        """Whether every interval of the tables is the conditional one."""
+        kinds = {row.text["kind"] for row in (*self.overview, *self.rows)} - {""}
+        return kinds == {"conditional"}
+
 
 def report_row(
     row: Mapping[str, Any], title: str, groups: Iterable[ReportRow] = (), rank: str = "", **more: Any
@@ -121,10 +127,20 @@ def task_tables(results: Mapping[str, Any], task: str, detail: bool = True) -> T
     )
 
 
-def encoder_order(results: Mapping[str, Any]) -> list[str]:
-    """Names of the encoders, best first: by their mean place over the tasks in which they have one."""
+def task_matrix(results: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[MatrixCell, ...]], ...]]:
+    """D of every encoder on every task: the tasks, and encoder -> its cells; empty for one task or one encoder."""
+    tasks, name = tasks_of(results), titles(results)
+    if len(tasks) < 2 or len(name) < 2:
+        return (), ()
+    cells = {(row["encoder"], task): row for task in tasks for row in summary_rows(results, task)}
+    order = encoder_order(results)
+    return tuple(tasks), tuple((name[e], tuple(_matrix_cell(cells.get((e, t)), 3) for t in tasks)) for e in order)
+
+
+def encoder_order(results: Mapping[str, Any], tasks: Sequence[str] | None = None) -> list[str]:
+    """Names of the encoders, best first: by their mean place over the tasks (None: all) in which they have one."""
     places: dict[str, list[float]] = {card["name"]: [] for card in results["encoders"]}
-    for task in tasks_of(results):
+    for task in tasks_of(results) if tasks is None else tasks:
         ranked = sorted((row for row in summary_rows(results, task) if is_ranked(row)), key=lambda row: row["D"])
         for place, row in enumerate(ranked):
             places[row["encoder"]].append(place / len(ranked))
@@ -201,8 +217,8 @@ def _cells(results: Mapping[str, Any], task: str) -> tuple[dict[tuple[str, str],
         for row in results["discordance"]
         if row["task"] == task and row["level"] == "finding"
     }
-    known = {encoder for encoder, _ in cells}
-    return cells, [encoder for encoder in encoder_order(results) if encoder in known]
+    known = dict.fromkeys(encoder for encoder, _ in cells)
+    return cells, [encoder for encoder in encoder_order(results, [task]) if encoder in known]
 
 
 def _matrix_cell(row: Mapping[str, Any] | None, digits: int = 2) -> MatrixCell:

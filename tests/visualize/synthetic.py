@@ -322,31 +322,36 @@ def whole_study(classes: bool = True) -> dict[str, Any]:
     return document
 
 
-def frames(document: dict[str, Any], per_cell: int = 12, per_side: int = 12) -> dict[str, pd.DataFrame]:
-    """Queries, candidates and rejected files that go with the results; ids are shared by the encoders."""
-    queries, candidates = [], []
+def frames(document: dict[str, Any], per_side: int = 12, k: int = 5) -> dict[str, pd.DataFrame]:
+    """Queries, candidates and rejected files that go with the results; margins are those of :func:`features`."""
+    queries: list[dict[str, Any]] = []
+    candidates: list[dict[str, Any]] = []
     drawn = set()
     for row in document["discordance"]:
         if row["level"] != "group" or row["D"] is None:
             continue
-        place = (row["task"], row["finding"], row["group"])
-        rng = random(row["encoder"], *place)
-        stem = "/".join(str(part) for part in place)
-        for i in range(per_cell):
-            dm = float(rng.normal(-0.01, 0.02))
+        place = {key: row[key] for key in ("task", "finding", "group")}
+        stem = "/".join(str(part) for part in place.values())
+        ids = {1: [f"{stem}/p{i}.png" for i in range(per_side)], 0: [f"{stem}/n{i}.png" for i in range(per_side)]}
+        people = {1: [f"ps{i:04x}" for i in range(per_side)], 0: [f"ns{i:04x}" for i in range(per_side)]}
+        unit = {label: features(row["encoder"], names).astype(np.float64) for label, names in ids.items()}
+        unit = {label: f / np.linalg.norm(f, axis=1, keepdims=True) for label, f in unit.items()}
+        for i, image_id in enumerate(ids[1]):
+            # sets: patient: the query leaves its side, the other side loses its last-ranked candidate
+            own, other = np.delete(unit[1] @ unit[1][i], i), (unit[0] @ unit[1][i])[:-1]
+            c_pos, c_neg = (float(np.sort(side)[::-1][:k].mean()) for side in (own, other))
             queries.append(
-                {"encoder": row["encoder"], "task": place[0], "finding": place[1], "image_id": f"{stem}/p{i}.png"}
-                | {"group": place[2], "patient": f"ps{i:04x}", "c_pos": 0.9, "c_neg": 0.9 + dm, "dm": dm}
-                | {"discordant": dm > 0, "c_pos_all": 0.91, "c_neg_all": 0.95, "dm_all": 0.04, "margin_bound": 0.15}
+                {"encoder": row["encoder"], **place, "image_id": image_id, "patient": people[1][i]}
+                | {"c_pos": c_pos, "c_neg": c_neg, "dm": c_neg - c_pos, "discordant": c_neg > c_pos}
+                | {"c_pos_all": c_pos, "c_neg_all": c_neg, "dm_all": c_neg - c_pos, "margin_bound": 0.15}
             )
-        if place not in drawn:
-            drawn.add(place)
-            for label, side in ((1, "p"), (0, "n")):
-                for i in range(per_side):
-                    candidates.append(
-                        {"task": place[0], "finding": place[1], "group": place[2], "image_id": f"{stem}/{side}{i}.png"}
-                        | {"label": label, "rank": i, "patient": f"{'ps' if side == 'p' else 'ns'}{i:04x}"}
-                    )
+        if stem not in drawn:
+            drawn.add(stem)
+            candidates += [
+                {**place, "image_id": image_id, "label": label, "rank": rank, "patient": people[label][rank]}
+                for label in (1, 0)
+                for rank, image_id in enumerate(ids[label])
+            ]
     reasons = document["accounting"]["rejected_by_reason"]
     rejected = [
         {
