@@ -9,6 +9,7 @@ __getattr__, __dir__ = lazy_attributes(
         "check_run": "workflow",
         "doctor": "doctor",
         "encode_loader": "opening",
+        "export_features": "opening",
         "open_cohort": "opening",
         "open_context": "opening",
         "open_encoder": "opening",

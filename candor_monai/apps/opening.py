@@ -9,10 +9,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..data.array_store import ArrayStore
-from ..data.cohort import Cohort
+from ..data.cohort import REJECTED_COLUMNS, Cohort
 from ..data.cohorts import load_cohort
 from ..data.encode_dataset import EncodeDataset, MappedDataset
 from ..data.encode_loader import EncodeLoader, EncodeRecords, cohort_sources
@@ -20,11 +23,12 @@ from ..data.feature_store import FeatureStore, store_folder
 from ..data.folder_lock import folder_lock
 from ..handlers.report import ReportHandler
 from ..handlers.run_context import RunContext, plain
+from ..utils.atomic import atomic_path
 from ..utils.errors import UserError
 from ..utils.names import unknown
 from ..utils.pseudonyms import read_key
 from ..utils.told import told_briefly
-from ..visualize.csv_files import plain_text
+from ..visualize.csv_files import plain_text, write_csv
 from ..visualize.results_files import read_results
 from .options import RunOptions
 from .workflow import running_workflow
@@ -257,6 +261,27 @@ def report_again(options: RunOptions, context: RunContext, pool: Any) -> None:
     rejected = rejected.map(plain_text)
     handler = ReportHandler(context, pool, options.report_images, options.report_examples)
     handler.write(results, *tables, rejected)
+
+
+@told_briefly
+def export_features(context: RunContext) -> Path:
+    """Write the cohort's features to ``features.parquet`` (image_id, feature) and ``rejected.csv``.
+
+    Returns:
+        the Parquet file.
+    """
+    claim(context.output_dir)
+    features, present = context.store.matrix(context.image_ids, context.sources)
+    rows = np.flatnonzero(present)
+    path = context.output_dir / "features.parquet"
+    values = pa.FixedSizeListArray.from_arrays(pa.array(features[rows].reshape(-1)), max(1, features.shape[1]))
+    table = pa.table({"image_id": [context.image_ids[row] for row in rows], "feature": values})
+    with atomic_path(path) as temporary:
+        pq.write_table(table, temporary)
+    rejected = context.rejected(present)
+    write_csv(context.output_dir / "rejected.csv", rejected, REJECTED_COLUMNS)
+    logger.info("%d features in %s, %d images rejected", len(rows), path, len(rejected))
+    return path
 
 
 def stored_features(context: RunContext, options: RunOptions) -> Any:

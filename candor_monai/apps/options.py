@@ -220,7 +220,8 @@ _MEASURE_READERS: dict[str, Reader] = {
     "tuple[int, ...]": whole_numbers,
     "Mapping[str, float] | None": mapping,
 }
-# Options of the measure whose name on the command line says more than the field's, or means something else there.
+# Options of a cohort that are paths; and options of the measure whose name on the command line says more than the field's, or means something else there.
+_COHORT_PATHS = ("labels", "features", "feature_ids", "images", "index_dir", "vocabulary")
 _ALIASES = {"sweep_precision": "precision"}
 
 
@@ -253,8 +254,9 @@ def measure_options(**values: Any) -> MeasureOptions:
 def run_options(**values: Any) -> RunOptions:
     """Options of a run from the values of the bundle's keys.
 
-    Keys are the fields of :class:`RunOptions` and of :class:`~candor_monai.metrics.options.Options`, and
-    ``memory_mb`` for the measure's memory in MiB.
+    Keys are the fields of :class:`RunOptions` and of :class:`~candor_monai.metrics.options.Options`, ``memory_mb``
+    for the measure's memory in MiB, and ``cohort_keys``: options of the cohort's adapter that have a key of their own
+    in the bundle; those that are missing are left to the adapter.
 
     Raises:
         SystemExit: a value cannot be read, or a key is unknown; the message names the option.
@@ -264,6 +266,8 @@ def run_options(**values: Any) -> RunOptions:
     taken: dict[str, Any] = {}
     measure: dict[str, Any] = {}
     for name, value in values.items():
+        if name == "cohort_keys":
+            continue
         if name in own:
             item = own[name]
             default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
@@ -278,4 +282,8 @@ def run_options(**values: Any) -> RunOptions:
                 measure["memory_bytes"] = size << 20
         else:
             raise unknown("option", name, [*own, *(measured - set(_ALIASES.values())), *_ALIASES, "memory_mb"])
+    given = {key: value for key, value in (values.get("cohort_keys") or {}).items() if not _missing(value)}
+    given |= taken.get("cohort_options", {})
+    paths = {key: str(path(key, given[key])) for key in _COHORT_PATHS if isinstance(given.get(key), str)}
+    taken["cohort_options"] = given | paths
     return RunOptions(**taken, measure=measure_options(**measure))

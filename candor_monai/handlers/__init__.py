@@ -11,7 +11,5 @@ __getattr__, __dir__ = lazy_attributes(
         "ReportHandler": "report",
         "ResultsSaver": "results_saver",
         "RunContext": "run_context",
-        "FeatureSaver": "feature_saver",
-        "ProgressHandler": "progress",
     },
 )

@@ -76,7 +76,9 @@ class RunContext:
         return features, present & self.labelled()
 
     def labelled(self) -> np.ndarray:
-        """Which records carry a label of some finding, shape (N,), bool."""
+        """Which records carry a label of some finding, shape (N,), bool; all, where no finding is asked for."""
+        if not self.cohort.findings:
+            return np.ones(len(self.cohort), dtype=np.bool_)
         return (self.cohort.labels >= 0).any(axis=1)
 
     def rejected(self, present: np.ndarray) -> pd.DataFrame:

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 
 from .errors import UserError
 
+# More names than this are not listed in an error message; the nearest ones are.
+LISTED = 40
+
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like ``name``, or None when none is alike.
@@ -22,9 +25,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
-    """The error for an unknown name: what it is, the nearest known one, and all known ones."""
+    """The error for an unknown name: what it is, the nearest known one, and the known ones."""
     names = sorted(known)
     near = nearest(str(name), names)
     hint = f" Did you mean {near!r}?" if near else ""
-    listed = ", ".join(names) if names else "none"
-    return UserError(f"unknown {what} {name!r}.{hint} Known: {listed}.")
+    if len(names) > LISTED:
+        alike = difflib.get_close_matches(str(name), names, n=5, cutoff=0.0)
+        return UserError(f"unknown {what} {name!r}.{hint} The nearest of {len(names)} known: {', '.join(alike)}.")
+    return UserError(f"unknown {what} {name!r}.{hint} Known: {', '.join(names) or 'none'}.")
