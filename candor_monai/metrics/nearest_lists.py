@@ -1,0 +1,87 @@
+"""The nearest candidates of each query, as far down as resampling needs them.
+
+The inference code asks again and again for the k nearest members of some subset of the candidates.
+A short sorted list of the nearest candidates answers nearly always; the few queries whose list runs
+out get a longer one, up to all candidates, so the answer is never approximate.
+
+Distances are half the squared distance of the normalised rows, 1 − cosine, formed in float64 and kept in
+float32: features packed in a cone keep their differences, and the last bits of a matrix product, which
+depend on the number of threads, are rounded away.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+_BLOCK = 1024
+
+
+class NearestLists:
+    """Sorted lists of the nearest candidates of each query.
+
+    Args:
+        features: the stored rows, shape (N, d).
+        queries: rows of the queries, shape (Q,), int64.
+        candidates: rows of the candidates, shape (n,), int64.
+        units: code of each image's patient, shape (N,), int64.
+        same_patient: leave all images of the query's patient out; else only the query itself.
+        length: candidates in the first lists.
+
+    Attributes:
+        index: positions in `candidates`, nearest first, shape (Q, m), int64; n where fewer are left.
+        distance: 1 − cosine, shape (Q, m), float32; infinite where fewer are left.
+    """
+
+    def __init__(
+        self,
+        features: np.ndarray,
+        queries: np.ndarray,
+        candidates: np.ndarray,
+        units: np.ndarray,
+        same_patient: bool,
+        length: int,
+    ) -> None:
+        self._candidates = candidates
+        self._queries = queries
+        self._units = units
+        self._same_patient = same_patient
+        base = _unit_rows(features, candidates)
+        self._centre = base.mean(axis=0)
+        self._base = torch.from_numpy(base - self._centre)
+        self._features = features
+        self.index, self.distance = self.longer(np.arange(len(queries)), length)
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    def units_of_nearest(self, k: int) -> np.ndarray:
+        """Units of the k nearest candidates of all queries, flat, int64; those that are left out are missing."""
+        index = self.index[:, :k]
+        return self._units[self._candidates[index[index < len(self)]]]
+
+    def longer(self, which: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """`index` and `distance` of some queries (positions in `queries`), with lists of the given length."""
+        length = min(length, len(self))
+        index = np.empty((len(which), length), np.int64)
+        distance = np.empty((len(which), length), np.float32)
+        half = 0.5 * (self._base * self._base).sum(dim=1)
+        for start in range(0, len(which), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            rows = self._queries[which[part]]
+            point = torch.from_numpy(_unit_rows(self._features, rows) - self._centre)
+            far = torch.addmm(half[None, :], point, self._base.T, alpha=-1)
+            far += 0.5 * (point * point).sum(dim=1, keepdim=True)
+            key = self._units if self._same_patient else np.arange(len(self._units))
+            own = key[rows][:, None] == key[self._candidates][None, :]
+            far[torch.from_numpy(own)] = torch.inf
+            value, place = torch.topk(far.to(torch.float32), length, dim=1, largest=False)
+            distance[part] = value.numpy()
+            index[part] = place.numpy()
+        index[np.isinf(distance)] = len(self)
+        return index, distance
+
+
+def _unit_rows(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    taken = np.asarray(features[rows], dtype=np.float64)
+    return taken / np.sqrt(np.einsum("nd,nd->n", taken, taken))[:, None]

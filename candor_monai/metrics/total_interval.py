@@ -1,0 +1,392 @@
+"""The total interval: what D would vary by over new cohorts, not only over new queries.
+
+The estimand is θ = E[D] over cohorts with the same group sizes, patient structure, n and k. The
+conditional interval holds the candidates fixed; where a few of them are near everything, most of the
+variance of D is theirs. Here the patients of a cell are split at random into two halves, each with
+its own queries and its own candidates. The two halves are two independent, smaller cohorts, so
+
+    E[(D₁₁ − D₂₂)²] / 2 = Var(D at half the size),
+
+exactly and whatever D is (D_ab: queries of half a, candidates of half b). Halved once more for the
+size, and averaged over splits, this is the complementary half-sample estimator of survey statistics
+(McCarthy 1969); unlike subsampling or the jackknife it does not count interactions of patients twice.
+The shared candidate term of strong hubs shrinks more slowly than 1/n; a part of its own estimate is
+added for that. The interval is a score (Wilson) interval with the effective number of queries
+D(1 − D)/Var and a t quantile. The derivation and the simulations are in docs/uncertainty.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import stats
+
+from .cells import Cell
+from .half_samples import Halves
+from .nearest_lists import NearestLists
+from .resampling import MIN_POSITIVE_PATIENTS, Interval, uniform_bits
+
+SPLITS = 400
+HUB_SHARE = 0.15
+MAX_SCORED = 4000
+
+
+@dataclass(frozen=True)
+class SplitReplicates:
+    """D (or an AUROC) in both halves of B random splits of the patients, kept so that pooling is a sum.
+
+    Args:
+        estimate: the value on the whole cell, or None.
+        weight: number of queries of the whole cell, by which it is pooled.
+        numerators: shape (2, 2, B), float64: [a, b] is the number of queries of half a times their value
+            against the candidates of half b.
+        denominators: shape (2, B), float64: the number of queries of half a; 0: the split is not used.
+        units: codes of the patients involved, shape (U,), int64, ascending.
+        queries: queries of each of these patients, shape (U,), float64.
+        hubs: how often each patient's images are among the k nearest of a query, shape (U,), float64.
+        most: largest effective number of queries (infinite for an AUROC).
+        reason: why no interval can be given, or None.
+    """
+
+    estimate: float | None
+    weight: float
+    numerators: np.ndarray
+    denominators: np.ndarray
+    units: np.ndarray
+    queries: np.ndarray
+    hubs: np.ndarray
+    most: float
+    reason: str | None = None
+
+    def table(self) -> np.ndarray:
+        """The value of queries of half a against candidates of half b, shape (2, 2, B), NaN where undefined."""
+        out = np.full(self.numerators.shape, np.nan)
+        below = np.broadcast_to(self.denominators[:, None, :], self.numerators.shape)
+        used = np.broadcast_to((self.denominators > 0).all(axis=0), self.numerators.shape)
+        return np.divide(self.numerators, below, out=out, where=used)
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom: the effective number of patients as queries or as neighbours, less one."""
+        return max(min(effective_number(self.queries), effective_number(self.hubs)) - 1.0, 1.0)
+
+
+def split_bits(unit_names: Sequence[str], seed: int, splits: int = SPLITS) -> np.ndarray:
+    """The random numbers that split the patients, the same for every cell and every encoder.
+
+    Returns:
+        shape (U, splits), uint16; row u depends on the name of unit u alone.
+
+    Examples:
+        >>> split_bits(["a", "b"], seed=42, splits=3).shape
+        (2, 3)
+    """
+    return uniform_bits(unit_names, ("halves", seed), splits)
+
+
+def total_replicates(
+    cell: Cell,
+    features: np.ndarray,
+    units: np.ndarray,
+    bits: np.ndarray,
+    k: int = 5,
+    same_patient: bool = True,
+    min_patients: int = MIN_POSITIVE_PATIENTS,
+) -> SplitReplicates:
+    """D of one cell in both halves of every split.
+
+    Args:
+        cell: from the exact engine.
+        features: the stored rows, shape (N, d).
+        units: code of each image's patient, shape (N,), int64.
+        bits: from `split_bits`, row u for unit u, shape (U, B).
+        k: neighbours a side.
+        same_patient: leave the query's patient out of its candidates (`sets="patient"`); else only its own image.
+        min_patients: with fewer positive or fewer negative patients there is no interval.
+    """
+    rows, discordant = cell.queries[cell.own], cell.discordant[cell.own]
+    estimate = float(discordant.mean()) if len(rows) else None
+    reason = _few(cell, units, min_patients)
+    if reason is not None:
+        return _without(estimate, len(rows), bits.shape[1], reason)
+    halves, lists = _prepared(cell, rows, features, units, bits, k, same_patient)
+    near = [
+        halves.mean_distance(lists[0], halves.positive_half),
+        halves.mean_distance(lists[1], halves.negative_half),
+    ]
+    value = (near[1] < near[0]).astype(np.float32)  # (half of the candidates, query, split)
+    inside = np.stack([halves.query_half == side for side in (1, 2)]).astype(np.float32)
+    numerators = np.stack([[(a * b).sum(axis=0, dtype=np.float64) for b in value] for a in inside])
+    return _replicates(rows, units, halves, lists, estimate, numerators, inside.sum(axis=1), float(len(rows)))
+
+
+def total_margin_replicates(
+    cell: Cell,
+    features: np.ndarray,
+    units: np.ndarray,
+    bits: np.ndarray,
+    rank: np.ndarray,
+    k: int = 5,
+    same_patient: bool = True,
+    min_patients: int = MIN_POSITIVE_PATIENTS,
+    max_scored: int = MAX_SCORED,
+) -> SplitReplicates:
+    """The margin classifier's AUROC of one cell in both halves of every split.
+
+    Of each label at most `max_scored` images are scored in the splits, the first by `rank`; the estimate is
+    of all. With more images than that the interval is a little too wide, never too narrow.
+
+    Args:
+        cell, features, units, bits, k, same_patient, min_patients: as in `total_replicates`.
+        rank: a random number of each image that knows nothing of labels, shape (N,).
+        max_scored: images of each label that are scored.
+    """
+    reason = _few(cell, units, min_patients) if cell.margin is not None else "no margin classifier"
+    scored = np.array([]) if cell.margin is None else cell.margin
+    label = np.arange(len(scored)) < len(cell.rows_pos)
+    known = np.isfinite(scored)
+    estimate = _auroc(scored[known], label[known])
+    weight = int(cell.own.sum())
+    if reason is None and estimate is None:
+        reason = "no image of one label has a margin"
+    if reason is not None:
+        return _without(estimate, weight, bits.shape[1], reason)
+    parts = [side[np.argsort(rank[side], kind="stable")[:max_scored]] for side in (cell.rows_pos, cell.rows_neg)]
+    rows, positive = np.concatenate(parts), np.arange(sum(map(len, parts))) < len(parts[0])
+    halves, lists = _prepared(cell, rows, features, units, bits, k, same_patient)
+    near = halves.mean_distance(lists[1], halves.negative_half) - halves.mean_distance(lists[0], halves.positive_half)
+    rarer = positive if positive.sum() <= (~positive).sum() else ~positive
+    inside = np.stack([(halves.query_half == side) for side in (1, 2)])
+    shares = inside[:, rarer].sum(axis=1) * (weight / rarer.sum())
+    numerators = np.zeros((2, 2, bits.shape[1]))
+    usable = np.ones(bits.shape[1], bool)
+    for split in range(bits.shape[1]):
+        for a in (0, 1):
+            mine = inside[a, :, split]
+            for b in (0, 1):
+                score = near[b, mine, split]
+                there = np.isfinite(score)
+                value = _auroc(score[there], positive[mine][there])
+                usable[split] &= value is not None
+                numerators[a, b, split] = (value or 0.0) * shares[a, split]
+    made = _replicates(rows[rarer], units, halves, lists, estimate, numerators, shares * usable, np.inf)
+    return replace(made, weight=float(weight))
+
+
+def pool_splits(parts: Sequence[SplitReplicates]) -> SplitReplicates:
+    """The value pooled over cells by number of queries.
+
+    Raises:
+        ValueError: no part is given, or the numbers of splits differ.
+    """
+    _same_splits(parts)
+    present = [part for part in parts if part.weight > 0]
+    reasons = [part.reason for part in present if part.reason is not None]
+    total = sum(part.weight for part in present)
+    units, queries, hubs = _merged(present, [1.0] * len(present))
+    known = [part.estimate for part in present]
+    value = None
+    if total > 0 and None not in known:
+        value = sum(part.weight * float(one or 0.0) for part, one in zip(present, known, strict=True)) / total
+    return SplitReplicates(
+        value,
+        total,
+        np.sum([part.numerators for part in parts], axis=0),
+        np.sum([part.denominators for part in parts], axis=0),
+        units,
+        queries,
+        hubs,
+        sum(part.most for part in present),
+        reasons[0] if reasons else None,
+    )
+
+
+def weighted_mean_splits(parts: Sequence[SplitReplicates], weights: Sequence[float]) -> SplitReplicates:
+    """The weighted mean of several values (the severity-weighted mean over findings), split by split.
+
+    Raises:
+        ValueError: no part is given, the lengths or numbers of splits differ, or no weight is positive.
+    """
+    _same_splits(parts)
+    if len(parts) != len(weights) or min(weights) < 0 or sum(weights) <= 0:
+        raise ValueError("weights must be non-negative, with a positive sum, and as many as the parts")
+    share = np.asarray(weights, dtype=np.float64) / float(sum(weights))
+    reasons = [part.reason for part in parts if part.reason is not None]
+    table = np.sum([s * part.table() for s, part in zip(share, parts, strict=True)], axis=0)
+    used = np.isfinite(table).all(axis=(0, 1))
+    known = [part.estimate for part in parts]
+    scale = [s / part.weight if part.weight > 0 else 0.0 for s, part in zip(share, parts, strict=True)]
+    units, queries, hubs = _merged(parts, scale)
+    return SplitReplicates(
+        None if None in known else float(np.dot(share, np.array(known, dtype=np.float64))),
+        1.0,
+        np.where(used, table, 0.0),
+        np.broadcast_to(used, (2, len(used))).astype(np.float64),
+        units,
+        queries,
+        hubs,
+        sum(part.most for part in parts),
+        reasons[0] if reasons else None,
+    )
+
+
+def total_variance(table: np.ndarray) -> float:
+    """Variance of a value from what it is in the two halves of many splits.
+
+    Args:
+        table: [a, b] is the value of queries of half a against candidates of half b, shape (2, 2, B); NaN where
+            a split cannot be used.
+
+    Returns:
+        mean (T₁₁ − T₂₂)²/4, plus `HUB_SHARE` of the variance that the candidates of a half have in common.
+
+    Raises:
+        ValueError: fewer than two splits can be used.
+
+    Examples:
+        >>> queries_differ = np.array([[[0.6, 0.4], [0.6, 0.4]], [[0.4, 0.6], [0.4, 0.6]]])
+        >>> round(float(total_variance(queries_differ)), 6)
+        0.01
+    """
+    used = table[:, :, np.isfinite(table).all(axis=(0, 1))]
+    if used.shape[2] < 2:
+        raise ValueError("table: fewer than two splits can be used")
+    (first, across), (back, second) = used
+    halves = np.mean((first - second) ** 2) / 4
+    candidates = np.mean(((first + back - across - second) / 2) ** 2)
+    chance = np.var((first - across - back + second) / 2)
+    return float(halves + HUB_SHARE * max((candidates - chance) / 2, 0.0))
+
+
+def total_interval(replicates: SplitReplicates, level: float = 0.95) -> Interval:
+    """The total interval of D or an AUROC, for a cell or a pooled level.
+
+    Args:
+        replicates: from `total_replicates`, `pool_splits` or `weighted_mean_splits`.
+        level: of the interval.
+    """
+    value, reason = replicates.estimate, _reason(replicates)
+    if value is None or reason is not None:
+        return Interval(estimate=value, reason=reason or "no query")
+    variance = total_variance(replicates.table())
+    number = _effective_queries(replicates, variance)
+    quantile = float(stats.t.ppf(0.5 + level / 2, replicates.freedom))
+    ratio = quantile**2 / number
+    centre = (value + ratio / 2) / (1 + ratio)
+    reach = quantile / (1 + ratio) * np.sqrt(value * (1 - value) / number + ratio / (4 * number))
+    return Interval(value, float(np.sqrt(variance)), max(float(centre - reach), 0.0), min(float(centre + reach), 1.0))
+
+
+def total_p(replicates: SplitReplicates, null: float = 0.5) -> float | None:
+    """Two-sided p of θ = `null`: the level at which the total interval just reaches it; None without interval."""
+    value = replicates.estimate
+    if value is None or _reason(replicates) is not None:
+        return None
+    number = _effective_queries(replicates, total_variance(replicates.table()))
+    ratio = abs(value - null) / np.sqrt(null * (1 - null) / number)
+    return float(2 * stats.t.sf(ratio, replicates.freedom))
+
+
+def effective_number(counts: np.ndarray) -> float:
+    """Kish's effective number (Σc)²/Σc² of unequal shares.
+
+    Examples:
+        >>> float(effective_number(np.array([5.0, 5.0, 0.0])))
+        2.0
+    """
+    squares = float(np.sum(counts**2))
+    return float(np.sum(counts)) ** 2 / squares if squares > 0 else 0.0
+
+
+def _effective_queries(replicates: SplitReplicates, variance: float) -> float:
+    value = float(replicates.estimate or 0.0)
+    if variance > 0 and 0 < value < 1:
+        return min(value * (1 - value) / variance, replicates.most)
+    return effective_number(replicates.queries)  # all queries agree: as many answers as there are patients
+
+
+def _few(cell: Cell, units: np.ndarray, min_patients: int) -> str | None:
+    if not cell.own.any() or not len(cell.cand_pos):
+        return cell.reason or "no query"
+    for rows, name in ((cell.rows_pos, "positive"), (cell.rows_neg, "negative")):
+        patients = len(np.unique(units[rows]))
+        if patients < min_patients:
+            return f"fewer than {min_patients} {name} patients ({patients})"
+    return None
+
+
+def _without(estimate: float | None, weight: float, splits: int, reason: str) -> SplitReplicates:
+    none = np.empty(0)
+    table, below = np.zeros((2, 2, splits)), np.zeros((2, splits))
+    return SplitReplicates(estimate, float(weight), table, below, none.astype(np.int64), none, none, 0.0, reason)
+
+
+def _prepared(
+    cell: Cell, rows: np.ndarray, features: np.ndarray, units: np.ndarray, bits: np.ndarray, k: int, same_patient: bool
+) -> tuple[Halves, list[NearestLists]]:
+    halves = Halves(bits, units[cell.cand_pos], units[cell.cand_neg], units[rows], k)
+    lists = [
+        NearestLists(features, rows, side, units, same_patient, length=4 * k + 4)
+        for side in (cell.cand_pos, cell.cand_neg)
+    ]
+    return halves, lists
+
+
+def _replicates(
+    rows: np.ndarray,
+    units: np.ndarray,
+    halves: Halves,
+    lists: list[NearestLists],
+    estimate: float | None,
+    numerators: np.ndarray,
+    denominators: np.ndarray,
+    most: float,
+) -> SplitReplicates:
+    usable = (halves.neighbours > 0) & (denominators > 0).all(axis=0)
+    near = np.concatenate([one.units_of_nearest(halves.full).ravel() for one in lists])
+    asked = units[rows]
+    involved = np.unique(np.concatenate([near, asked]))
+    queries, hubs = (
+        np.bincount(np.searchsorted(involved, one), minlength=len(involved)).astype(np.float64) for one in (asked, near)
+    )
+    reason = None if usable.sum() >= 2 else "too few candidates to split"
+    below = denominators * usable
+    return SplitReplicates(
+        estimate, float(len(rows)), numerators * usable, below, involved, queries, hubs, most, reason
+    )
+
+
+def _auroc(scores: np.ndarray, positive: np.ndarray) -> float | None:
+    wins = int(positive.sum())
+    losses = len(positive) - wins
+    if not wins or not losses:
+        return None
+    ranks = stats.rankdata(scores)
+    return float((ranks[positive].sum() - wins * (wins + 1) / 2) / (wins * losses))
+
+
+def _reason(replicates: SplitReplicates) -> str | None:
+    if replicates.reason is not None:
+        return replicates.reason
+    used = (replicates.denominators > 0).all(axis=0).sum()
+    return None if used >= 2 else "too few candidates to split"
+
+
+def _same_splits(parts: Sequence[SplitReplicates]) -> None:
+    if not parts:
+        raise ValueError("parts: nothing to pool")
+    if len({part.numerators.shape[2] for part in parts}) > 1:
+        raise ValueError("parts: the numbers of splits differ")
+
+
+def _merged(parts: Sequence[SplitReplicates], scale: Sequence[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Patients of several cells with their queries and neighbourhoods, each cell scaled."""
+    codes = np.concatenate([part.units for part in parts]) if parts else np.empty(0, np.int64)
+    units, place = np.unique(codes, return_inverse=True)
+    summed = []
+    for name in ("queries", "hubs"):
+        values = [one * getattr(part, name) for one, part in zip(scale, parts, strict=True)]
+        summed.append(np.bincount(place, np.concatenate(values) if values else None, len(units)))
+    return units, summed[0], summed[1]

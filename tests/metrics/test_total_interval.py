@@ -1,0 +1,232 @@
+"""The total interval, against worked examples and its own definition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from candor_monai.metrics.half_samples import Halves
+from candor_monai.metrics.total_interval import (
+    SplitReplicates,
+    effective_number,
+    pool_splits,
+    split_bits,
+    total_interval,
+    total_margin_replicates,
+    total_p,
+    total_replicates,
+    total_variance,
+    weighted_mean_splits,
+)
+from tests.metrics.inference_cases import gaussian_cell, mean_similarity
+
+NAMES = [f"p{i}" for i in range(1000)]
+
+
+def replicates(table: list, estimate: float = 0.4, queries: int = 40) -> SplitReplicates:
+    values = np.asarray(table, dtype=float)
+    below = np.full((2, values.shape[2]), queries / 2)
+    units = np.arange(queries)
+    ones = np.ones(queries)
+    return SplitReplicates(estimate, queries, values * below[:, None], below, units, ones, ones, float(queries))
+
+
+def test_worked_by_hand() -> None:
+    # Two splits; the halves differ by 0.2 and −0.2, the candidates alone by nothing.
+    table = np.array([[[0.5, 0.3], [0.5, 0.3]], [[0.3, 0.5], [0.3, 0.5]]])
+    assert total_variance(table) == pytest.approx(0.04 / 4)
+    interval = total_interval(replicates(table))
+    number, t = 0.24 / 0.01, stats.t.ppf(0.975, 39)
+    # The limits solve |0.4 − θ| = t·√(θ(1 − θ)/24).
+    for limit in (interval.lo, interval.hi):
+        assert abs(0.4 - limit) == pytest.approx(t * np.sqrt(limit * (1 - limit) / number))
+    assert (interval.estimate, interval.sd) == (0.4, pytest.approx(0.1))
+
+
+def test_the_candidates_own_variance_adds_its_share() -> None:
+    # All queries of a split agree on which half of the candidates is better: T depends on b alone.
+    table = np.array([[[0.5, 0.3], [0.3, 0.5]], [[0.5, 0.3], [0.3, 0.5]]])
+    assert total_variance(table) == pytest.approx(0.04 / 4 + 0.15 * 0.04 / 2)
+
+
+@pytest.mark.parametrize("images_per_patient, same_patient", [(1, True), (4, True), (4, False)])
+def test_halves_hold_what_the_measure_gives_on_them(images_per_patient: int, same_patient: bool) -> None:
+    cell, features, units = gaussian_cell(
+        3, 48, 72, images_per_patient=images_per_patient, same_patient=same_patient, shift=0.5
+    )
+    bits = split_bits(NAMES[:120], 42, 12)
+    found = total_replicates(cell, features, units, bits, same_patient=same_patient)
+    halves = Halves(bits, units[cell.cand_pos], units[cell.cand_neg], units[cell.queries], 5)
+    for split in range(12):
+        for b in (0, 1):
+            c_pos, c_neg = (
+                mean_similarity(
+                    features, cell.queries, side[half[:, split] == b + 1], units, halves.neighbours[split], same_patient
+                )
+                for side, half in ((cell.cand_pos, halves.positive_half), (cell.cand_neg, halves.negative_half))
+            )
+            for a in (0, 1):
+                mine = halves.query_half[:, split] == a + 1
+                expected = np.mean(c_neg[mine] > c_pos[mine])
+                assert found.table()[a, b, split] == pytest.approx(expected, abs=1e-12)
+    assert found.queries.sum() == 48
+
+
+def test_margin_auroc_in_halves() -> None:
+    cell, features, units = gaussian_cell(3, 48, 72, shift=1.0)
+    bits = split_bits(NAMES[:120], 42, 6)
+    found = total_margin_replicates(cell, features, units, bits, np.arange(120))
+    halves = Halves(bits, units[cell.cand_pos], units[cell.cand_neg], np.arange(120), 5)
+    rows = np.arange(120)
+    for split in range(6):
+        for b in (0, 1):
+            scores = [
+                mean_similarity(features, rows, side[half[:, split] == b + 1], units, halves.neighbours[split], True)
+                for side, half in ((cell.cand_pos, halves.positive_half), (cell.cand_neg, halves.negative_half))
+            ]
+            for a in (0, 1):
+                mine = halves.query_half[:, split] == a + 1
+                margin = scores[0][mine] - scores[1][mine]
+                pairs = margin[rows[mine] < 48][:, None] - margin[rows[mine] >= 48][None, :]
+                assert found.table()[a, b, split] == pytest.approx(np.mean(pairs > 0), abs=1e-12)
+    margin = cell.margin[:48][:, None] - cell.margin[48:][None, :]
+    assert found.estimate == pytest.approx(np.mean(margin > 0))
+    interval = total_interval(found)
+    assert interval.lo < found.estimate < interval.hi
+
+
+def test_same_input_same_interval_and_row_order_changes_nothing() -> None:
+    cell, features, units = gaussian_cell(5, 60, 90, offset=4, images_per_patient=2)
+    bits = split_bits(NAMES[:150], 42, 100)
+    first = total_interval(total_replicates(cell, features, units, bits))
+    assert first == total_interval(total_replicates(cell, features, units, bits))
+    order = np.random.default_rng(0).permutation(150)
+    where = np.argsort(order)
+    queries = np.sort(where[cell.queries])
+    moved = replace(
+        cell,
+        rows_pos=np.sort(where[cell.rows_pos]),
+        rows_neg=np.sort(where[cell.rows_neg]),
+        cand_pos=where[cell.cand_pos],
+        cand_neg=where[cell.cand_neg],
+        queries=queries,
+        dm=cell.dm[np.searchsorted(cell.queries, order[queries])],
+    )
+    assert first == total_interval(total_replicates(moved, features[order], units[order], bits))
+
+
+def test_hubs_widen_it_and_clusters_widen_it() -> None:
+    bits = split_bits(NAMES[:900], 42)
+    widths = {}
+    for name, options in {
+        "plain": {"width": 64},
+        "hubs": {"width": 64, "offset": 8.0},
+        "clusters": {"width": 64, "images_per_patient": 1, "offset": 0.0},
+    }.items():
+        cell, features, units = gaussian_cell(0, 200, 400, **options)
+        if name == "clusters":  # every image four times, as four images of one patient
+            features = np.concatenate([features[:50].repeat(4, 0), features[200:300].repeat(4, 0)])
+            units = np.arange(600) // 4
+            c_pos, c_neg = (
+                mean_similarity(features, cell.queries, side, units, 5, True) for side in (cell.cand_pos, cell.cand_neg)
+            )
+            cell = replace(cell, dm=c_neg - c_pos)
+        interval = total_interval(total_replicates(cell, features, units, bits))
+        widths[name] = interval.hi - interval.lo
+    assert widths["hubs"] > 1.4 * widths["plain"]
+    assert widths["clusters"] > 1.4 * widths["plain"]
+
+
+def test_pooling_weighs_by_queries() -> None:
+    one = replicates([[[0.5, 0.3], [0.5, 0.3]], [[0.3, 0.5], [0.3, 0.5]]], 0.4, 40)
+    two = replicates([[[0.1, 0.1], [0.1, 0.1]], [[0.1, 0.1], [0.1, 0.1]]], 0.1, 120)
+    pooled = pool_splits([one, two])
+    assert pooled.estimate == pytest.approx((40 * 0.4 + 120 * 0.1) / 160)
+    np.testing.assert_allclose(pooled.table()[0, 0], [(0.5 + 3 * 0.1) / 4, (0.3 + 3 * 0.1) / 4])
+    assert total_variance(pooled.table()) == pytest.approx(0.01 / 16)
+    assert pooled.units.tolist() == list(range(120))
+    assert pooled.queries[:41].tolist() == [2.0] * 40 + [1.0]
+    mean = weighted_mean_splits([one, two], [3, 1])
+    assert mean.estimate == pytest.approx((3 * 0.4 + 0.1) / 4)
+    np.testing.assert_allclose(mean.table()[1, 1], [(3 * 0.3 + 0.1) / 4, (3 * 0.5 + 0.1) / 4])
+
+
+def test_pooling_parts_that_agree_is_the_part() -> None:
+    one = replicates([[[0.5, 0.3], [0.5, 0.3]], [[0.3, 0.5], [0.3, 0.5]]])
+    both, alone = total_interval(weighted_mean_splits([one, one], [1, 1])), total_interval(one)
+    assert (both.estimate, both.lo, both.hi) == pytest.approx((alone.estimate, alone.lo, alone.hi))
+
+
+def test_fewer_than_ten_patients_give_no_interval_and_the_reason_travels() -> None:
+    cell, features, units = gaussian_cell(0, 27, 60, images_per_patient=3)
+    bits = split_bits(NAMES[:90], 42, 20)
+    few = total_replicates(cell, features, units, bits)
+    interval = total_interval(few)
+    assert interval.reason == "fewer than 10 positive patients (9)"
+    assert (interval.lo, interval.hi) == (None, None)
+    assert interval.estimate == float((cell.dm > 0).mean())
+    assert total_p(few) is None
+    enough = total_replicates(*gaussian_cell(0, 30, 60), bits)
+    assert total_interval(pool_splits([enough, few])).reason == "fewer than 10 positive patients (9)"
+    assert total_interval(total_margin_replicates(cell, features, units, bits, np.arange(90))).lo is None
+
+
+def test_p_and_interval_agree() -> None:
+    cell, features, units = gaussian_cell(0, 60, 120, shift=1.0)
+    found = total_replicates(cell, features, units, split_bits(NAMES[:180], 42, 100))
+    interval = total_interval(found)
+    assert total_p(found, interval.lo) == pytest.approx(0.05)
+    assert total_p(found, interval.hi) == pytest.approx(0.05)
+    assert total_p(found, found.estimate) == 1.0
+
+
+def test_no_discordant_query_still_has_an_interval() -> None:
+    cell, features, units = gaussian_cell(0, 40, 80, shift=60.0)
+    interval = total_interval(total_replicates(cell, features, units, split_bits(NAMES[:120], 42, 50)))
+    assert (interval.estimate, interval.lo) == (0.0, 0.0)
+    t = stats.t.ppf(0.975, 39)
+    assert interval.hi == pytest.approx(t**2 / (40 + t**2))  # the score interval of 0 of 40
+
+
+def test_degenerate_features() -> None:
+    cell, features, units = gaussian_cell(0, 40, 80)
+    bits = split_bits(NAMES[:120], 42, 20)
+    same = np.ones_like(features)
+    tied = replace(cell, dm=np.zeros(40), margin=np.zeros(120))
+    assert total_interval(total_replicates(tied, same, units, bits)).estimate == 0.0
+    assert total_interval(total_margin_replicates(tied, same, units, bits, np.arange(120))).estimate == 0.5
+    empty = np.empty(0, np.int64)
+    none = replace(
+        cell,
+        cand_pos=empty,
+        cand_neg=empty,
+        queries=empty,
+        query_label=empty,
+        dm=empty,
+        margin=None,
+        status="insufficient",
+        reason="n = 3 < k + 1 = 6",
+    )
+    assert total_interval(total_replicates(none, features, units, bits)).reason == "n = 3 < k + 1 = 6"
+    assert total_interval(total_margin_replicates(none, features, units, bits, np.arange(120))).lo is None
+
+
+def test_effective_number() -> None:
+    assert effective_number(np.array([4.0, 2.0, 2.0])) == pytest.approx(64 / 24)
+    assert effective_number(np.zeros(3)) == 0.0
+
+
+def test_bad_input() -> None:
+    one = replicates([[[0.5], [0.5]], [[0.3], [0.3]]])
+    with pytest.raises(ValueError, match="fewer than two splits"):
+        total_variance(one.table())
+    with pytest.raises(ValueError, match="nothing to pool"):
+        pool_splits([])
+    with pytest.raises(ValueError, match="numbers of splits differ"):
+        pool_splits([one, replicates([[[0.5] * 2] * 2] * 2)])
+    with pytest.raises(ValueError, match="weights"):
+        weighted_mean_splits([one], [0.0])
+    assert total_interval(one).reason == "too few candidates to split"
