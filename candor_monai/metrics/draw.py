@@ -1,0 +1,364 @@
+"""Who is compared with whom: queries and candidate sets of every finding in every group.
+
+The labelled images of a finding in a group are ranked by a keyed hash of their ids, without the label; R⁺ and R⁻ are
+the first n of each label. So a draw is uniform, nested in n, unchanged by row order and by other findings or groups,
+and exchanging the labels exchanges the sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .keyed_hash import keyed_rank, stable_fraction
+from .observations import Observations
+from .options import Options
+
+POOLED_GROUP = "pooled"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Queries and candidate sets of one finding in one group, by row.
+
+    Attributes:
+        finding: name of the finding.
+        group: name of the group.
+        rows_pos: every positive image, shape (P,), int64, ascending.
+        rows_neg: every negative image, shape (N,), int64, ascending.
+        sets: (R⁺, R⁻) of each draw, each of n rows in the order of the draw.
+        queries: rows of the queries, shape (Q,), int64, ascending.
+        query_label: their labels, shape (Q,), int8.
+        reason: why nothing can be estimated, or None.
+    """
+
+    finding: str
+    group: str
+    rows_pos: np.ndarray
+    rows_neg: np.ndarray
+    sets: tuple[tuple[np.ndarray, np.ndarray], ...]
+    queries: np.ndarray
+    query_label: np.ndarray
+    reason: str | None
+
+    @property
+    def n(self) -> int:
+        """Candidates a side."""
+        return len(self.sets[0][0]) if self.sets else 0
+
+
+@dataclass(frozen=True)
+class Exclusions:
+    """Candidates that a query is not compared with.
+
+    Attributes:
+        pos: (index of the query, index in R⁺) of each excluded pair, two int64 arrays.
+        neg: the same for R⁻.
+        removed: the query or an image of its patient left the set of its own label, shape (Q,), bool.
+        left_pos: candidates left in R⁺, shape (Q,), int64.
+        left_neg: candidates left in R⁻, shape (Q,), int64.
+    """
+
+    pos: tuple[np.ndarray, np.ndarray]
+    neg: tuple[np.ndarray, np.ndarray]
+    removed: np.ndarray
+    left_pos: np.ndarray
+    left_neg: np.ndarray
+
+
+def draws(observations: Observations, options: Options) -> Iterator[Draw]:
+    """The draw of every finding in every group, group by group.
+
+    Args:
+        observations: the cohort.
+        options: see :class:`.options.Options`.
+
+    Yields:
+        one :class:`Draw` for every group (in the order of ``group_names``) and finding.
+
+    Raises:
+        ValueError: ``queries`` needs boxes or a test split that the observations lack.
+
+    >>> seen = Observations(list("abcdef"), [[1], [1], [1], [0], [0], [0]], ["effusion"])
+    >>> draw = next(draws(seen, Options(k=1, max_candidates=2, sets="image")))
+    >>> draw.n, len(draw.queries), draw.reason
+    (2, 3, None)
+    """
+    if options.queries == "boxed" and observations.boxed is None:
+        raise ValueError("queries is 'boxed', but observations.boxed is None")
+    if options.queries == "test" and observations.test is None:
+        raise ValueError("queries is 'test', but observations.test is None")
+    labels = effective_labels(observations, options)
+    for name, rows, parts in _groups(observations, options.matched):
+        sampled = [_query_order(observations, options, part, part_name) for part_name, part in parts]
+        for column in range(len(observations.findings)):
+            yield _draw(observations, options, labels[:, column], column, name, rows, sampled)
+
+
+def effective_labels(observations: Observations, options: Options) -> np.ndarray:
+    """Labels after the options that change them: shuffled, then isolated, then roles exchanged.
+
+    Returns:
+        shape (N, F), int8.
+    """
+    labels, uncertain = observations.labels, observations.uncertain
+    if options.shuffle_labels:
+        order = shuffled_rows(observations, options.shuffle_labels, options.seed)
+        labels = labels[order]
+        uncertain = None if uncertain is None else uncertain[order]
+    if options.isolated:
+        labels = _isolated(labels, uncertain)
+    if options.roles == "negatives":
+        labels = np.where(labels < 0, labels, 1 - labels).astype(np.int8)
+    return labels
+
+
+def shuffled_rows(observations: Observations, how: str, seed: int) -> np.ndarray:
+    """A keyed exchange of whole label vectors: image i takes the labels of image ``result[i]``.
+
+    Args:
+        observations: the cohort.
+        how: ``"image"``: between the images of a group. ``"patient"``: between patients of one site who have the
+            same number of images in every group, in image-id order, jointly over groups; a patient whom nobody
+            matches keeps its labels.
+        seed: of the exchange.
+
+    Returns:
+        shape (N,), int64, a permutation of the rows.
+
+    Raises:
+        ValueError: ``how`` is neither.
+
+    >>> seen = Observations(list("abcd"), [[1], [1], [0], [0]], ["effusion"], group=[0, 0, 1, 1])
+    >>> sorted(shuffled_rows(seen, "image", 1)[:2].tolist())
+    [0, 1]
+    """
+    if how not in ("image", "patient"):
+        raise ValueError(f"how is {how!r}: it must be 'image' or 'patient'")
+    source = np.arange(len(observations))
+    by_id = np.argsort(observations.order)
+    if how == "image":
+        for code in range(len(observations.group_names)):
+            rows = by_id[observations.group[by_id] == code]
+            name = observations.group_names[code]
+            source[rows] = rows[keyed_rank(observations.digests[rows], "shuffle", seed, observations.task, name)]
+        return source
+    blocks: dict[tuple[str, tuple[tuple[int, int], ...]], list[int]] = {}
+    members = _images_by_unit(observations, by_id)
+    sites = observations.site
+    for unit, rows in enumerate(members):
+        codes, counts = np.unique(observations.group[rows], return_counts=True)
+        site = "" if sites is None else "\0".join(sorted({str(sites[row]) for row in rows}))
+        signature = tuple(zip(codes.tolist(), counts.tolist(), strict=True))
+        blocks.setdefault((site, signature), []).append(unit)
+    for units in blocks.values():
+        names = [str(observations.unit_names[unit]) for unit in units]
+        order = keyed_rank(names, "shuffle patients", seed, observations.task)
+        for taker, giver in zip(units, np.asarray(units)[order], strict=True):
+            source[members[taker]] = members[giver]
+    return source
+
+
+def excluded_candidates(
+    observations: Observations,
+    options: Options,
+    key: tuple[str | int, ...],
+    queries: np.ndarray,
+    labels: np.ndarray,
+    cand_pos: np.ndarray,
+    cand_neg: np.ndarray,
+) -> Exclusions:
+    """Which candidates each query is not compared with, under the rules of ``sets``.
+
+    Args:
+        observations: the cohort.
+        options: ``sets``, ``balance_removed`` and ``exclude_same_patient`` are used.
+        key: of the draw, for the random image that ``balance_removed`` takes out.
+        queries: rows of the queries, shape (Q,), int64.
+        labels: their labels, shape (Q,): 1 or 0.
+        cand_pos: R⁺ in the order of the draw, shape (n,), int64.
+        cand_neg: R⁻ in the order of the draw, shape (n,), int64.
+    """
+    count = len(queries)
+    positive = labels == 1
+    by_patient = options.sets == "patient" or options.exclude_same_patient
+    codes = observations.units if by_patient else np.arange(len(observations))
+    pos = same_code_pairs(codes, queries, cand_pos)
+    neg = same_code_pairs(codes, queries, cand_neg)
+    gone_pos = np.bincount(pos[0], minlength=count)
+    gone_neg = np.bincount(neg[0], minlength=count)
+    removed = np.where(positive, gone_pos, gone_neg) > 0
+    if options.sets == "patient":
+        # At most one image of a patient is in a set, so the sides differ by at most one, and the last-ranked
+        # candidate of the larger side is still in it: nothing was taken from that side.
+        drop_pos = np.flatnonzero(gone_pos < gone_neg)
+        drop_neg = np.flatnonzero(gone_neg < gone_pos)
+    elif options.balance_removed:
+        own = (
+            same_code_pairs(np.arange(len(observations)), queries, cand_pos)[0],
+            same_code_pairs(np.arange(len(observations)), queries, cand_neg)[0],
+        )
+        drop_neg, drop_pos = own[0], own[1]
+    else:
+        drop_pos = drop_neg = np.empty(0, np.int64)
+    last = len(cand_pos) - 1
+    pos = _and_dropped(observations, options, key, queries, pos, drop_pos, last)
+    neg = _and_dropped(observations, options, key, queries, neg, drop_neg, len(cand_neg) - 1)
+    return Exclusions(
+        pos,
+        neg,
+        removed,
+        len(cand_pos) - np.bincount(pos[0], minlength=count),
+        len(cand_neg) - np.bincount(neg[0], minlength=count),
+    )
+
+
+def draw_key(observations: Observations, options: Options, finding: str, group: str, redraw: int) -> tuple:
+    """The key of a draw: (seed, task, finding, group, redraw)."""
+    return (options.seed, observations.task, finding, group, redraw)
+
+
+def set_size(observations: Observations, options: Options, rows_pos: np.ndarray, rows_neg: np.ndarray) -> int:
+    """n = min(max_candidates, positives, negatives), in patients for ``sets="patient"``."""
+    if options.sets == "patient":
+        sizes = [len(np.unique(observations.units[rows])) for rows in (rows_pos, rows_neg)]
+    else:
+        sizes = [len(rows_pos), len(rows_neg)]
+    return min(options.max_candidates, *sizes)
+
+
+def _groups(
+    observations: Observations, matched: bool
+) -> Iterator[tuple[str, np.ndarray, list[tuple[str, np.ndarray]]]]:
+    """(name, rows, its matched groups): the groups themselves, or one pooled group with the same queries."""
+    parts = [(name, np.flatnonzero(observations.group == code)) for code, name in enumerate(observations.group_names)]
+    if matched:
+        for name, rows in parts:
+            yield name, rows, [(name, rows)]
+    else:
+        yield POOLED_GROUP, np.arange(len(observations)), parts
+
+
+def _query_order(observations: Observations, options: Options, rows: np.ndarray, group: str) -> np.ndarray:
+    """The rows of a group in the order in which query images are sampled: one sample for all its findings."""
+    return rows[keyed_rank(observations.digests[rows], "queries", options.seed, observations.task, group)]
+
+
+def _draw(
+    observations: Observations,
+    options: Options,
+    label: np.ndarray,
+    column: int,
+    group: str,
+    rows: np.ndarray,
+    sampled: list[np.ndarray],
+) -> Draw:
+    finding = observations.findings[column]
+    rows_pos = rows[label[rows] == 1]
+    rows_neg = rows[label[rows] == 0]
+    queries = np.sort(np.concatenate([_queries(observations, options, label, column, part) for part in sampled]))
+    n = set_size(observations, options, rows_pos, rows_neg)
+    reason = _insufficient(options, n, len(rows_pos), len(rows_neg), queries, label)
+    sets: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
+    if reason is None:
+        sets = tuple(
+            (
+                _first(observations, options, rows_pos, draw_key(observations, options, finding, group, redraw), n),
+                _first(observations, options, rows_neg, draw_key(observations, options, finding, group, redraw), n),
+            )
+            for redraw in range(options.redraws)
+        )
+    else:
+        queries = queries[:0]
+    return Draw(finding, group, rows_pos, rows_neg, sets, queries, label[queries], reason)
+
+
+def _queries(
+    observations: Observations, options: Options, label: np.ndarray, column: int, order: np.ndarray
+) -> np.ndarray:
+    if options.queries == "test":
+        assert observations.test is not None
+        return order[observations.test[order] & (label[order] >= 0)]
+    if options.queries == "image_sample":
+        order = order[: options.max_queries]
+    positive = order[label[order] == 1]
+    if options.queries == "all":
+        return positive[: options.max_queries]
+    if options.queries == "boxed":
+        assert observations.boxed is not None
+        return positive[observations.boxed[positive, column]]
+    return positive
+
+
+def _insufficient(
+    options: Options, n: int, positives: int, negatives: int, queries: np.ndarray, label: np.ndarray
+) -> str | None:
+    if positives + negatives == 0:
+        return "no labelled image"
+    if n < options.k + 1:
+        unit = "patients" if options.sets == "patient" else "images"
+        have = f"{positives} positive and {negatives} negative images"
+        return f"n = {n} {unit} a side, k + 1 = {options.k + 1} are needed ({have})"
+    if not (label[queries] == 1).any():
+        return f"no query ({options.queries})"
+    return None
+
+
+def _first(
+    observations: Observations, options: Options, rows: np.ndarray, key: tuple[str | int, ...], n: int
+) -> np.ndarray:
+    ranked = rows[keyed_rank(observations.digests[rows], "draw", *key)]
+    if options.sets == "patient":
+        first = np.unique(observations.units[ranked], return_index=True)[1]
+        ranked = ranked[np.sort(first)]
+    return ranked[:n]
+
+
+def same_code_pairs(codes: np.ndarray, queries: np.ndarray, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(index of the query, index of the candidate) of every pair of one code."""
+    by_code = np.argsort(codes[candidates], kind="stable")
+    ranked = codes[candidates][by_code]
+    start = np.searchsorted(ranked, codes[queries], side="left")
+    count = np.searchsorted(ranked, codes[queries], side="right") - start
+    query = np.repeat(np.arange(len(queries)), count)
+    within = np.arange(len(query)) - np.repeat(np.cumsum(count) - count, count)
+    return query, by_code[np.repeat(start, count) + within]
+
+
+def _and_dropped(
+    observations: Observations,
+    options: Options,
+    key: tuple[str | int, ...],
+    queries: np.ndarray,
+    pairs: tuple[np.ndarray, np.ndarray],
+    drop: np.ndarray,
+    last: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs, and one further candidate of each query in ``drop``: the last-ranked one, or a random one."""
+    if not len(drop):
+        return pairs
+    if options.sets == "patient":
+        place = np.full(len(drop), last)
+    else:
+        fraction = stable_fraction(observations.digests[queries[drop]], "balance", *key)
+        place = np.floor(fraction * (last + 1)).astype(np.int64)
+    both = np.stack([np.concatenate([pairs[0], drop]), np.concatenate([pairs[1], place])])
+    query, candidate = np.unique(both, axis=1)
+    return query, candidate
+
+
+def _isolated(labels: np.ndarray, uncertain: np.ndarray | None) -> np.ndarray:
+    other = (labels == 1) if uncertain is None else (labels == 1) | uncertain
+    count = other.sum(axis=1, keepdims=True)
+    alone = (labels == 1) & (count - other == 0)
+    none = (labels == 0) & (count == 0)
+    return np.where(alone | none, labels, np.int8(-1)).astype(np.int8)
+
+
+def _images_by_unit(observations: Observations, by_id: np.ndarray) -> list[np.ndarray]:
+    """The rows of each unit: by group, then in image-id order."""
+    order = by_id[np.lexsort((observations.group[by_id], observations.units[by_id]))]
+    edges = np.flatnonzero(np.diff(observations.units[order])) + 1
+    return np.split(order, edges)

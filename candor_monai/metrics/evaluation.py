@@ -1,0 +1,202 @@
+"""The whole measure of one encoder on one cohort: D and its companions per finding and group, and pooled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from .cells import Cell
+from .draw import draw_key, draws
+from .engine import GridPoint, margin_scores, score_group
+from .keyed_hash import keyed_rank
+from .margin import margin_bound
+from .neighbours import Counts
+from .observations import Observations
+from .options import Options
+from .similarity import FeatureRows
+from .sweep import search
+from .table import cell_rows, grid_rows
+
+
+@dataclass
+class Evaluation:
+    """What was measured.
+
+    Attributes:
+        rows: a dict per finding × group, per finding, and for the task: the columns of ``discordance.csv``. Numbers
+            that are not defined are None.
+        queries: columns of ``queries.parquet``. ``patient`` holds patient ids as given: replace them by pseudonyms
+            before they leave the process.
+        candidates: columns of ``candidates.parquet``; the same holds.
+        grid: a dict per finding × group × draw × k × n, where ``Options.ks`` or ``Options.sizes`` ask for them.
+        cells: the arrays behind the rows.
+        counts: pairs scored in low precision, settled in float64, and so on.
+        seconds: wall time of each stage.
+        notes: what a reader must know (no patient ids, for example).
+    """
+
+    rows: list[dict[str, Any]]
+    queries: dict[str, list[Any] | np.ndarray]
+    candidates: dict[str, list[Any] | np.ndarray]
+    grid: list[dict[str, Any]]
+    cells: list[Cell]
+    counts: dict[str, int]
+    seconds: dict[str, float]
+    notes: list[str] = field(default_factory=list)
+
+
+def evaluate(features: Any, observations: Observations, options: Options | None = None) -> Evaluation:
+    """Measure discordance.
+
+    Args:
+        features: shape (N, d), float32; an array, a memory map or a tensor. Row i belongs to ``observations`` row i.
+        observations: the N images.
+        options: None: the defaults.
+
+    Returns:
+        an :class:`Evaluation`. It depends on the features, the observations and the options only.
+
+    Raises:
+        ValueError: a row is NaN, infinite or all zero, shapes do not fit, or an option needs what is not there.
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.arange(80)[:, None] % 2
+    >>> features = (rng.standard_normal((80, 16)) + 3 * labels).astype(np.float32)
+    >>> seen = Observations([f"image{i}" for i in range(80)], labels, ["effusion"])
+    >>> result = evaluate(features, seen, Options(permutation_test=False, total_interval=False))
+    >>> result.rows[0]["finding"], result.rows[0]["n_candidates"], result.rows[0]["D"]
+    ('effusion', 40, 0.0)
+    """
+    options = Options() if options is None else options
+    _check_weights(observations, options)
+    clock = _Clock()
+    counts = Counts()
+    with clock("check"):
+        rows = FeatureRows(features)
+        if len(rows) != len(observations):
+            raise ValueError(f"features has {len(rows)} rows, observations {len(observations)}")
+    with clock("draw"):
+        drawn = list(draws(observations, options))
+        sizes = [draw.n for draw in drawn if draw.reason is None]
+        common = options.common_candidates or (min(sizes) if sizes else None)
+    cells: list[Cell] = []
+    points: list[GridPoint] = []
+    with clock("sweep"):
+        for _, members in groupby(drawn, key=lambda draw: draw.group):
+
+            def answer(requests: Any, k: int) -> Any:
+                return search(rows, requests, k, observations.order, options, counts)
+
+            scored, grid = score_group(observations, options, list(members), answer, common)
+            cells += scored
+            points += grid
+    if options.margin:
+        with clock("margin sweep"):
+            scores = margin_scores(rows, observations, options, cells, counts)
+            cells = [replace(cell, margin=score) for cell, score in zip(cells, scores, strict=True)]
+    table = cell_rows(features, observations, options, cells, clock)
+    return Evaluation(
+        table,
+        _queries(observations, options, cells),
+        _candidates(observations, options, cells),
+        grid_rows(observations, points),
+        cells,
+        {name: int(value) for name, value in vars(counts).items()},
+        clock.seconds,
+        _notes(observations),
+    )
+
+
+class _Clock:
+    """Wall seconds of named stages."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Any:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def _check_weights(observations: Observations, options: Options) -> None:
+    if options.weights is not None:
+        for finding in observations.findings:
+            if finding not in options.weights:
+                raise ValueError(f"weights has no {finding!r}")
+
+
+def _notes(observations: Observations) -> list[str]:
+    if observations.patient is None:
+        return ["No patient ids: images take their place in the sets, the exclusions and the resampling."]
+    unknown = int((observations.patient == "").sum())
+    if unknown:
+        return [f"{unknown} images have no patient id: each counts as a patient of its own."]
+    return []
+
+
+def _queries(observations: Observations, options: Options, cells: Sequence[Cell]) -> dict[str, Any]:
+    by_cell = [np.argsort(observations.order[cell.queries], kind="stable") for cell in cells]
+
+    def column(name: str) -> np.ndarray:
+        parts = [getattr(cell, name)[by] for cell, by in zip(cells, by_cell, strict=True)]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    row = column("queries").astype(np.int64)
+    counts = [len(cell.queries) for cell in cells]
+    codes = observations.group[row]
+    return {
+        "task": [observations.task] * len(row),
+        "finding": np.repeat([cell.finding for cell in cells], counts).tolist() if cells else [],
+        "group": np.repeat([cell.group for cell in cells], counts).tolist() if cells else [],
+        "matched_group": np.asarray(observations.group_names, dtype=object)[codes].tolist(),
+        "image_id": observations.image_id[row].tolist(),
+        "patient": observations.unit_names[observations.units[row]].tolist(),
+        "label": column("query_label").astype(np.int8),
+        "removed": column("removed").astype(bool),
+        "c_pos": column("c_pos"),
+        "c_neg": column("c_neg"),
+        "dm": column("dm"),
+        "discordant": column("discordant").astype(bool),
+        "c_pos_all": column("c_pos_all"),
+        "c_neg_all": column("c_neg_all"),
+        "dm_all": column("dm_all"),
+        "margin_bound": margin_bound(column("c_neg")),
+    }
+
+
+def _candidates(observations: Observations, options: Options, cells: Sequence[Cell]) -> dict[str, Any]:
+    finding: list[str] = []
+    group: list[str] = []
+    row: list[np.ndarray] = []
+    label: list[np.ndarray] = []
+    rank: list[np.ndarray] = []
+    for cell in cells:
+        both = np.concatenate([cell.cand_pos, cell.cand_neg])
+        # The rank runs over both labels, as the images were drawn.
+        key = draw_key(observations, options, cell.finding, cell.group, 0)
+        by = keyed_rank(observations.digests[both], "draw", *key)
+        finding += [cell.finding] * len(both)
+        group += [cell.group] * len(both)
+        row.append(both[by])
+        label.append(np.repeat(np.int8([1, 0]), cell.n)[by])
+        rank.append(np.tile(np.arange(cell.n), 2)[by])
+    rows = np.concatenate(row) if row else np.empty(0, np.int64)
+    return {
+        "task": [observations.task] * len(rows),
+        "finding": finding,
+        "group": group,
+        "image_id": observations.image_id[rows].tolist(),
+        "patient": observations.unit_names[observations.units[rows]].tolist(),
+        "label": np.concatenate(label) if label else np.empty(0, np.int8),
+        "rank": np.concatenate(rank) if rank else np.empty(0, np.int64),
+    }

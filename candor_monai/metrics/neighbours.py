@@ -1,0 +1,448 @@
+"""Exact nearest neighbours: preselected in low precision under a proven bound, settled in float64.
+
+The result is the K largest exact similarities (:mod:`.similarity`) of each query over its candidates. It does not
+depend on the precision, the blocks or the threads of the preselection, which only decides how many pairs are settled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from .similarity import FeatureRows
+from .sweep_space import Operand, SweepSpace, choose_precision
+
+# A query with more candidates than this inside the error bound is settled by the float64 way.
+_LONG = 512
+_GROUP = 16
+_SCORES = 2**25
+_PART = 16384
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which rows are compared.
+
+    Args:
+        queries: rows, shape (Q,), int64.
+        candidates: rows, shape (C,), int64, distinct.
+        excluded: (index of the query, index of the candidate) of the pairs that are left out, two int64 arrays.
+    """
+
+    queries: np.ndarray
+    candidates: np.ndarray
+    excluded: tuple[np.ndarray, np.ndarray] = field(
+        default_factory=lambda: (np.empty(0, np.int64), np.empty(0, np.int64))
+    )
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The nearest candidates of each query.
+
+    Attributes:
+        similarities: shape (Q, K), float64, descending; -inf where a query has fewer candidates.
+        rows: shape (Q, K), int64, the candidates' rows; equal similarities in the order given; -1 where there is none.
+    """
+
+    similarities: np.ndarray
+    rows: np.ndarray
+
+
+@dataclass
+class Counts:
+    """What the exact step had to do.
+
+    Attributes:
+        scored: pairs scored in low precision.
+        settled: pairs settled in float64, in the fixed order.
+        undecided: pairs among them that the bound could not place and that are not among the k nearest.
+        long: (query, set) pairs with so many near ties that the float64 way was taken.
+    """
+
+    scored: int = 0
+    settled: int = 0
+    undecided: int = 0
+    long: int = 0
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """Candidates that the bound cannot rule out, sorted by query.
+
+    Attributes:
+        query: index of the query, shape (S,), int64, ascending.
+        candidate: index of the candidate, shape (S,), int64.
+        long: indices of the queries with too many, which are not listed.
+    """
+
+    query: np.ndarray
+    candidate: np.ndarray
+    long: np.ndarray
+
+
+def nearest(
+    rows: FeatureRows,
+    request: Request,
+    k: int,
+    *,
+    order: np.ndarray | None = None,
+    precision: str = "auto",
+    space: SweepSpace | None = None,
+    counts: Counts | None = None,
+) -> Neighbours:
+    """The k nearest candidates of each query, exact to the bit.
+
+    Args:
+        rows: checked features.
+        request: queries, candidates and excluded pairs.
+        k: neighbours.
+        order: place of each row among equal similarities, shape (N,), int64; None: the row itself.
+        precision: of the preselection.
+        space: a space to reuse; None: a new one around the candidates.
+        counts: is added to.
+
+    Returns:
+        the neighbours; fewer than k candidates leave -inf and -1.
+
+    Raises:
+        ValueError: k is below 1, or a row is out of range or repeated among the candidates.
+
+    >>> rows = FeatureRows(np.float32([[1, 0], [1, 1], [0, 1], [1, 2]]))
+    >>> nearest(rows, Request(np.array([0]), np.array([1, 2, 3])), 2).rows.tolist()
+    [[1, 3]]
+    """
+    _check(rows, request, k)
+    counts = Counts() if counts is None else counts
+    order = np.arange(len(rows)) if order is None else order
+    if space is None:
+        space = SweepSpace(rows, request.candidates, choose_precision(precision))
+    queries = space.queries(request.queries)
+    listed = shortlist(space, queries, request, k, counts)
+    return settle(rows, request, listed, k, order, counts)
+
+
+def shortlist(
+    space: SweepSpace,
+    queries: Operand,
+    request: Request,
+    k: int,
+    counts: Counts,
+    candidates: Operand | None = None,
+) -> Shortlist:
+    """The candidates of each query that can be among its k nearest, by the scores and their error bound.
+
+    Args:
+        space: of the scores.
+        queries: operand of ``request.queries``.
+        request: what is compared.
+        k: neighbours.
+        counts: is added to.
+        candidates: operand of ``request.candidates`` when it is at hand.
+    """
+    total = len(request.candidates)
+    pieces: list[tuple[np.ndarray, ...]] = []
+    floor = np.full(len(queries), -np.inf)
+    long = np.zeros(len(queries), bool)
+    excluded = _sorted_by_candidate(request.excluded)
+    for start in range(0, total, _PART):
+        stop = min(start + _PART, total)
+        if candidates is None:
+            part = space.candidates(request.candidates[start:stop])
+        else:
+            part = candidates if stop - start == total else candidates.take(np.arange(start, stop))
+        low, high = np.searchsorted(excluded[1], (start, stop))
+        error = space.error(part, queries)
+        width = max(1, _SCORES // max(stop - start, 1))
+        for first in range(0, len(queries), width):
+            last = min(first + width, len(queries))
+            inside = (excluded[0][low:high] >= first) & (excluded[0][low:high] < last)
+            out = excluded[0][low:high][inside] - first, excluded[1][low:high][inside] - start
+            scores = _ordered(space, part, queries, first, last, out)
+            counts.scored += (stop - start) * (last - first)
+            found = _above(space, scores, error[first:last], k, floor[first:last], long[first:last])
+            pieces.append((found[0] + first, found[1] + start, found[2], error[first:last][found[0]]))
+    return _trim(space, pieces, len(queries), k, long)
+
+
+def settle(
+    rows: FeatureRows,
+    request: Request,
+    listed: Shortlist,
+    k: int,
+    order: np.ndarray,
+    counts: Counts,
+) -> Neighbours:
+    """Exact similarities of a shortlist, and the k largest of each query.
+
+    Args:
+        rows: the features.
+        request: what is compared.
+        listed: its shortlist.
+        k: neighbours.
+        order: place of each row among equal similarities, shape (N,), int64.
+        counts: is added to.
+    """
+    similarities = np.full((len(request.queries), k), -np.inf)
+    found = np.full((len(request.queries), k), -1, np.int64)
+    row = request.candidates[listed.candidate]
+    exact = rows.similarities(request.queries[listed.query], row)
+    counts.settled += len(exact)
+    _largest(listed.query, row, exact, order, similarities, found)
+    if len(listed.long):
+        counts.long += len(listed.long)
+        _settle_long(rows, request, listed.long, k, order, counts, similarities, found)
+    counts.undecided += len(exact) - int((found[np.unique(listed.query)] >= 0).sum())
+    return Neighbours(similarities, found)
+
+
+def _check(rows: FeatureRows, request: Request, k: int) -> None:
+    if k < 1:
+        raise ValueError(f"k is {k}: at least 1 is needed")
+    for name, members in (("queries", request.queries), ("candidates", request.candidates)):
+        wrong = np.flatnonzero((members < 0) | (members >= len(rows)))
+        if len(wrong):
+            raise ValueError(f"{name}[{wrong[0]}] is {members[wrong[0]]}: there are {len(rows)} rows")
+    ranked = np.argsort(request.candidates, kind="stable")
+    again = np.flatnonzero(np.diff(request.candidates[ranked]) == 0)
+    if len(again):
+        place = int(ranked[again + 1].min())
+        raise ValueError(f"candidates[{place}] repeats row {request.candidates[place]}")
+
+
+def _sorted_by_candidate(pairs: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    by = np.argsort(pairs[1], kind="stable")
+    return pairs[0][by], pairs[1][by]
+
+
+def _ordered(
+    space: SweepSpace,
+    part: Operand,
+    queries: Operand,
+    first: int,
+    last: int,
+    excluded: tuple[np.ndarray, np.ndarray],
+) -> np.ndarray:
+    """Scores as numbers that NumPy compares fast, shape (candidates padded to groups, queries).
+
+    A bfloat16 score becomes the int16 of the same order; excluded and padded places hold the least value.
+    """
+    members = len(part)
+    padded = -(-members // _GROUP) * _GROUP
+    view = Operand(queries.matrix[first:last], queries.length, queries.residual, queries.shift)
+    scores = torch.empty((padded, last - first), dtype=space.dtype)
+    torch.mm(part.matrix, view.matrix.T, out=scores[:members])
+    if space.dtype == torch.bfloat16:
+        table = scores.view(torch.int16).numpy()
+        flip_negative(table[:members])
+    else:
+        table = scores.numpy()
+    least = _least(table.dtype)
+    table[members:] = least
+    table[excluded[1], excluded[0]] = least
+    return table
+
+
+def flip_negative(bits: np.ndarray) -> None:
+    """Turn the bits of bfloat16 numbers into int16 of the same order, in place; it is its own inverse."""
+    bits ^= (bits >> 15) & np.int16(0x7FFF)
+
+
+def _least(dtype: np.dtype) -> float | int:
+    return int(np.iinfo(dtype).min) if dtype.kind == "i" else -np.inf
+
+
+def _values(table: np.ndarray) -> np.ndarray:
+    """Ordered scores back as float64; the least value is -inf."""
+    if table.dtype != np.int16:
+        return table.astype(np.float64)
+    bits = table ^ ((table >> 15) & np.int16(0x7FFF))
+    out = (bits.astype(np.int32) << 16).view(np.float32).astype(np.float64)
+    out[table == _least(table.dtype)] = -np.inf
+    return out
+
+
+def _floor_to(limit: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The least ordered score whose value may reach ``limit``."""
+    if dtype == np.float64:
+        return limit
+    single = limit.astype(np.float32)
+    single = np.where(single > limit, np.nextafter(single, np.float32(-np.inf)), single)
+    if dtype == np.float32:
+        return single
+    bits = single.view(np.int32)
+    ordered = (bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))) >> 16
+    return np.maximum(ordered, np.iinfo(np.int16).min + 1).astype(np.int16)
+
+
+def lower_bound(space: SweepSpace, value: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """The least that the similarity (less ⟨z_q, μ⟩) behind a stored score can be."""
+    return value - space.rounding * np.abs(value) - error
+
+
+def upper_bound(space: SweepSpace, value: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """The most that the similarity (less ⟨z_q, μ⟩) behind a stored score can be."""
+    return value + space.rounding * np.abs(value) + error
+
+
+def _score_limit(space: SweepSpace, floor: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """The least stored score whose upper bound reaches ``floor``."""
+    target = floor - error
+    rounding = space.rounding
+    return np.where(target >= 0, target / (1 + rounding), target / (1 - rounding)) - np.abs(target) * 1e-12
+
+
+def _above(
+    space: SweepSpace, scores: np.ndarray, error: np.ndarray, k: int, floor: np.ndarray, long: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(query, candidate, value) of the scores that may be among the k largest; ``floor`` and ``long`` are updated."""
+    padded, width = scores.shape
+    groups = padded // _GROUP
+    if groups >= 4 * k:
+        peaks, size = scores.reshape(groups, _GROUP, width).max(axis=1), _GROUP
+    else:
+        peaks, size = scores, 1
+    if len(peaks) >= k:
+        place = len(peaks) - k
+        kth = _values(np.partition(np.ascontiguousarray(peaks.T), place, axis=1)[:, place])
+        np.maximum(
+            floor, lower_bound(space, np.where(np.isfinite(kth), kth, 0.0), error), out=floor, where=kth > -np.inf
+        )
+    limit = _floor_to(_score_limit(space, np.where(np.isfinite(floor), floor, -4.0), error), scores.dtype)
+    limit = np.where(long, _greatest(scores.dtype), limit)
+    hit = peaks >= limit
+    crowded = hit.sum(axis=0) > _LONG
+    if crowded.any():
+        long |= crowded
+        hit &= ~crowded
+    group, query = np.divmod(np.flatnonzero(hit), width)
+    if size == 1:
+        return query, group, _values(scores[group, query])
+    inside = scores.reshape(groups, size, width)[group, :, query]
+    which, member = np.nonzero(inside >= limit[query][:, None])
+    return query[which], group[which] * size + member, _values(inside[which, member])
+
+
+def _greatest(dtype: np.dtype) -> float | int:
+    return int(np.iinfo(dtype).max) if dtype.kind == "i" else np.inf
+
+
+def _trim(space: SweepSpace, pieces: list[tuple[np.ndarray, ...]], count: int, k: int, long: np.ndarray) -> Shortlist:
+    """Keep what may be among the k nearest over all parts."""
+    if not pieces:
+        return Shortlist(np.empty(0, np.int64), np.empty(0, np.int64), np.flatnonzero(long))
+    query, candidate, value, error = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    keep = ~long[query] & (value > -np.inf)
+    query, candidate, value, error = query[keep], candidate[keep], value[keep], error[keep]
+    least = lower_bound(space, value, error)
+    by = np.lexsort((-least, query))
+    query, candidate, value, error, least = query[by], candidate[by], value[by], error[by], least[by]
+    start = np.searchsorted(query, np.arange(count + 1))
+    size = np.diff(start)
+    floor = np.full(count, -np.inf)
+    full = size >= k
+    floor[full] = least[start[:-1][full] + k - 1]
+    keep = upper_bound(space, value, error) >= floor[query]
+    query, candidate = query[keep], candidate[keep]
+    crowded = np.bincount(query, minlength=count) > _LONG + k
+    if crowded.any():
+        long = long | crowded
+        keep = ~crowded[query]
+        query, candidate = query[keep], candidate[keep]
+    return Shortlist(query, candidate, np.flatnonzero(long))
+
+
+def _largest(
+    query: np.ndarray,
+    row: np.ndarray,
+    exact: np.ndarray,
+    order: np.ndarray,
+    similarities: np.ndarray,
+    found: np.ndarray,
+) -> None:
+    """Write the largest of each query into ``similarities`` and ``found``."""
+    k = similarities.shape[1]
+    by = np.lexsort((order[row], -exact, query))
+    query, row, exact = query[by], row[by], exact[by]
+    start = np.searchsorted(query, np.arange(len(similarities)))
+    place = np.arange(len(query)) - start[query]
+    keep = place < k
+    similarities[query[keep], place[keep]] = exact[keep]
+    found[query[keep], place[keep]] = row[keep]
+
+
+def _settle_long(
+    rows: FeatureRows,
+    request: Request,
+    queries: np.ndarray,
+    k: int,
+    order: np.ndarray,
+    counts: Counts,
+    similarities: np.ndarray,
+    found: np.ndarray,
+) -> None:
+    """The float64 way, for queries with very many near ties.
+
+    Rows that are equal bit for bit have equal similarities: each distinct row is scored once, in float64, and what the
+    (now tiny) error bound leaves is settled.
+    """
+    first, members, start = _distinct(rows, request.candidates, order)
+    space = SweepSpace(rows, request.candidates, "float64")
+    excluded = np.zeros(len(request.candidates), bool)
+    by = np.argsort(request.excluded[0], kind="stable")
+    out_query, out_candidate = request.excluded[0][by], request.excluded[1][by]
+    part = space.candidates(request.candidates[first])
+    width = max(1, _SCORES // 4 // max(len(first), 1))
+    for chunk in range(0, len(queries), width):
+        index = queries[chunk : chunk + width]
+        operand = space.queries(request.queries[index])
+        scores = space.scores(part, operand).numpy().T
+        error = space.error(part, operand)
+        counts.scored += scores.size
+        for place, query in enumerate(index):
+            low, high = np.searchsorted(out_query, (query, query + 1))
+            excluded[out_candidate[low:high]] = True
+            spare = high - low
+            # A distinct row can be excluded whole, so that many more are looked at.
+            want = min(k + spare, len(first))
+            floor = np.partition(scores[place], len(first) - want)[len(first) - want] - 2 * error[place]
+            chosen = np.flatnonzero(scores[place] >= floor)
+            exact = rows.similarities(np.full(len(chosen), request.queries[query]), request.candidates[first[chosen]])
+            counts.settled += len(chosen)
+            best = _expand(exact, chosen, members, start, excluded, k + spare)
+            row = request.candidates[best[0]]
+            by = np.lexsort((order[row], -best[1]))[:k]
+            similarities[query, : len(by)] = best[1][by]
+            found[query, : len(by)] = row[by]
+            excluded[out_candidate[low:high]] = False
+
+
+def _distinct(
+    rows: FeatureRows, candidates: np.ndarray, order: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(a candidate of each distinct row, all candidates by distinct row and order, where each begins)."""
+    code = rows.codes(candidates)
+    members = np.lexsort((order[candidates], code))
+    start = np.flatnonzero(np.r_[True, code[members][1:] != code[members][:-1]])
+    return members[start], members, np.append(start, len(members))
+
+
+def _expand(
+    exact: np.ndarray,
+    chosen: np.ndarray,
+    members: np.ndarray,
+    start: np.ndarray,
+    excluded: np.ndarray,
+    most: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The candidates behind distinct rows: at most ``most`` of each, the excluded ones left out."""
+    out = []
+    values = []
+    for value, distinct in zip(exact, chosen, strict=True):
+        inside = members[start[distinct] : min(start[distinct + 1], start[distinct] + most)]
+        inside = inside[~excluded[inside]]
+        out.append(inside)
+        values.append(np.full(len(inside), value))
+    return np.concatenate(out), np.concatenate(values)

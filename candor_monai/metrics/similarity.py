@@ -1,0 +1,163 @@
+"""The similarity of two images: a float64 dot product summed in one fixed order, divided by both norms.
+
+The product of two float32 numbers is exact in float64. The products are added in 64 running sums (sum j takes
+elements j, j + 64, j + 128, … in ascending order), and the 64 sums are halved: the second half is added to the
+first until one is left. Only element-wise multiplication and addition are used, which IEEE 754 fixes to the bit, so a
+similarity depends on its two rows alone: not on a BLAS, on threads, or on the pairs computed beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+
+LANES = 64
+# Pairs computed together: three temporaries of 128 rows stay in a second-level cache.
+_PAIRS = 128
+_ROWS = 8192
+
+
+def fixed_order_dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Row-wise float64 dot product, summed in the fixed order.
+
+    Args:
+        left: shape (P, d), float32.
+        right: shape (P, d), float32.
+
+    Returns:
+        shape (P,), float64.
+
+    Raises:
+        ValueError: the shapes differ, or a dtype is not float32.
+
+    >>> fixed_order_dot(np.float32([[1, 2]]), np.float32([[3, 4]]))
+    array([11.])
+    """
+    if left.shape != right.shape or left.ndim != 2:
+        raise ValueError(f"left has shape {left.shape}, right {right.shape}: both must be (pairs, dimension)")
+    for name, rows in (("left", left), ("right", right)):
+        if rows.dtype != np.float32:
+            raise ValueError(f"{name} has dtype {rows.dtype}, not float32")
+    width = left.shape[1]
+    sums = np.zeros((len(left), LANES))
+    first = min(width, LANES)
+    np.multiply(left[:, :first], right[:, :first], out=sums[:, :first], dtype=np.float64)
+    products = np.empty_like(sums)
+    for start in range(LANES, width, LANES):
+        count = min(LANES, width - start)
+        part = products[:, :count]
+        np.multiply(left[:, start : start + count], right[:, start : start + count], out=part, dtype=np.float64)
+        np.add(sums[:, :count], part, out=sums[:, :count])
+    # Halved along the first axis of the transpose, where each step is one long vector addition.
+    lanes = np.ascontiguousarray(sums.T)
+    half = LANES
+    while half > 1:
+        half //= 2
+        lanes[:half] += lanes[half : 2 * half]
+    return lanes[0]
+
+
+class FeatureRows:
+    """Checked feature rows, and exact similarities between them.
+
+    Args:
+        features: shape (N, d), float32; an array or a memory map. It is read in blocks and never copied whole.
+        name: what error messages call it.
+
+    Raises:
+        ValueError: not two-dimensional, not float32, no column, or a row that is NaN, infinite or of zero norm; the
+            message names the first such row.
+
+    >>> rows = FeatureRows(np.float32([[1, 0], [1, 1]]))
+    >>> rows.similarities([0, 0], [0, 1]).round(6).tolist()
+    [1.0, 0.707107]
+    """
+
+    def __init__(self, features: Any, name: str = "features") -> None:
+        if isinstance(features, torch.Tensor):
+            features = features.detach().cpu().numpy()
+        if not isinstance(features, np.ndarray):
+            raise ValueError(f"{name} is {type(features).__name__}: an array of shape (images, dimension) is needed")
+        if features.ndim != 2 or features.shape[1] < 1:
+            raise ValueError(f"{name} has shape {features.shape}: (images, dimension) is needed")
+        if features.dtype != np.float32:
+            raise ValueError(f"{name} has dtype {features.dtype}: float32 is needed")
+        self.array = features
+        #: Norms to a relative 1e-12, shape (N,), float64: for preselection, never for a result.
+        self.rough_norms = _checked_norms(features, name)
+        self._norms = np.full(len(features), np.nan)
+        self._codes: dict[bytes, int] = {}
+        self._code = np.full(len(features), -1, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of columns."""
+        return int(self.array.shape[1])
+
+    def norms(self, rows: np.ndarray) -> np.ndarray:
+        """Norms of rows, the root of the dot product with itself in the fixed order, shape of ``rows``, float64."""
+        missing = np.unique(rows[np.isnan(self._norms[rows])])
+        for start in range(0, len(missing), _PAIRS):
+            part = missing[start : start + _PAIRS]
+            taken = self.array[part]
+            self._norms[part] = np.sqrt(fixed_order_dot(taken, taken))
+        return self._norms[rows]
+
+    def codes(self, rows: np.ndarray) -> np.ndarray:
+        """Numbers of rows that are equal when, and only when, the rows are the same to the bit, int64."""
+        for row in np.unique(rows[self._code[rows] < 0]):
+            digest = hashlib.blake2b(np.ascontiguousarray(self.array[row]).tobytes(), digest_size=32).digest()
+            self._code[row] = self._codes.setdefault(digest, len(self._codes))
+        return self._code[rows]
+
+    def similarities(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Exact similarities of pairs of rows.
+
+        Args:
+            left: P rows, int64.
+            right: P rows, int64.
+
+        Returns:
+            shape (P,), float64.
+        """
+        left = np.asarray(left, np.int64)
+        right = np.asarray(right, np.int64)
+        scale = self.norms(left) * self.norms(right)
+        out = np.empty(len(left))
+
+        def fill(span: tuple[int, int]) -> None:
+            for start in range(span[0], span[1], _PAIRS):
+                stop = min(start + _PAIRS, span[1])
+                out[start:stop] = fixed_order_dot(self.array[left[start:stop]], self.array[right[start:stop]])
+
+        workers = torch.get_num_threads()
+        share = -(-len(left) // workers)
+        if workers == 1 or share < 16 * _PAIRS:
+            fill((0, len(left)))
+        else:
+            spans = [(start, min(start + share, len(left))) for start in range(0, len(left), share)]
+            with ThreadPoolExecutor(workers) as pool:
+                list(pool.map(fill, spans))
+        return out / scale
+
+
+def _checked_norms(features: np.ndarray, name: str) -> np.ndarray:
+    norms = np.empty(len(features))
+    for start in range(0, len(features), _ROWS):
+        block = features[start : start + _ROWS]
+        for row in range(0, len(block), 512):
+            wide = block[row : row + 512].astype(np.float64)
+            norms[start + row : start + row + len(wide)] = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+    wrong = np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
+    if len(wrong):
+        row = int(wrong[0])
+        what = "is all zero" if norms[row] == 0 else "holds a NaN or an infinite value"
+        raise ValueError(f"{name}[{row}] {what}: reject the image before scoring")
+    return norms

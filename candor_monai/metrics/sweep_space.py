@@ -1,0 +1,172 @@
+"""The low-precision scores that preselect neighbours, and the proven bound on their error.
+
+docs/exactness.md derives the bound; the names are those used there. With z = x/‖x‖ and a fixed centre μ, a = z_q − μ
+and b = z_c − μ, the similarity of a query and a candidate is
+
+    ⟨z_q, z_c⟩ = ⟨a, b⟩ + ⟨μ, b⟩ + ⟨z_q, μ⟩,
+
+and the last term is the same for all candidates of a query, so the first two rank them. Centring makes the error
+scale with ‖a‖·‖b‖, which is what keeps features packed in a narrow cone apart. ⟨μ, b⟩ is carried by three further
+columns, its bfloat16 leading part, that of the rest, and that of what is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from .similarity import FeatureRows
+
+_ROWS = 256
+_CENTRE_ROWS = 4096
+_EXTRA = 3
+# Unit roundoffs.
+_U16, _U32, _U64 = 2.0**-8, 2.0**-24, 2.0**-53
+
+
+def choose_precision(precision: str) -> str:
+    """``"auto"`` becomes ``"bfloat16"`` where the processor multiplies it, else ``"float32"``.
+
+    >>> choose_precision("float32")
+    'float32'
+    """
+    if precision != "auto":
+        return precision
+    return "bfloat16" if torch.backends.mkldnn.is_available() and _has_bfloat16() else "float32"
+
+
+def _has_bfloat16() -> bool:
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and "AVX512" in torch.backends.cpu.get_cpu_capability()
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Rows as they enter the matrix product, with what the error bound needs.
+
+    Attributes:
+        matrix: shape (n, d + 3), of the precision.
+        length: upper bound on ‖a‖ (or ‖b‖) of each row, shape (n,), float64.
+        residual: upper bound on the distance from a to the row of the matrix, shape (n,), float64.
+        shift: upper bound on |⟨μ, b⟩| of each row, shape (n,), float64.
+    """
+
+    matrix: torch.Tensor
+    length: np.ndarray
+    residual: np.ndarray
+    shift: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def take(self, rows: np.ndarray) -> Operand:
+        """The operand of some of the rows."""
+        index = torch.from_numpy(np.ascontiguousarray(rows))
+        return Operand(self.matrix[index], self.length[rows], self.residual[rows], self.shift[rows])
+
+
+class SweepSpace:
+    """Scores of one precision around one centre.
+
+    Args:
+        rows: the features.
+        members: rows whose mean (of at most 4,096 of them) is the centre; it changes the time only.
+        precision: ``"bfloat16"``, ``"float32"`` or ``"float64"``.
+    """
+
+    def __init__(self, rows: FeatureRows, members: np.ndarray, precision: str) -> None:
+        self.rows = rows
+        self.precision = precision
+        self.dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}[precision]
+        #: Relative error of a stored score against the sum it was rounded from.
+        self.rounding = _U16 / (1 - _U16) if precision == "bfloat16" else 0.0
+        step = max(1, len(members) // _CENTRE_ROWS)
+        sample = members[::step][:_CENTRE_ROWS]
+        total = np.zeros(rows.dimension)
+        for start in range(0, len(sample), _ROWS):
+            part = sample[start : start + _ROWS]
+            total += (rows.array[part] / rows.rough_norms[part, None]).sum(axis=0)
+        self.centre = (total / max(len(sample), 1)).astype(np.float32)
+        self._centre_length = float(np.linalg.norm(self.centre.astype(np.float64))) * (1 + 1e-12)
+
+    def candidates(self, members: np.ndarray) -> Operand:
+        """Rows as candidates: (b, ⟨μ, b⟩ in three parts)."""
+        return self._operand(members, True)
+
+    def queries(self, members: np.ndarray) -> Operand:
+        """Rows as queries: (a, 1, 1, 1)."""
+        return self._operand(members, False)
+
+    def scores(self, candidates: Operand, queries: Operand) -> torch.Tensor:
+        """Scores, shape (candidates, queries): similarity less ⟨z_q, μ⟩, within :meth:`error` and ``rounding``."""
+        return torch.mm(candidates.matrix, queries.matrix.T)
+
+    def error(self, candidates: Operand, queries: Operand) -> np.ndarray:
+        """Bound on |score before it is stored − exact similarity + ⟨z_q, μ⟩| over all candidates, shape (queries,)."""
+        if not len(candidates):
+            return np.zeros(len(queries))
+        size, off, shift = candidates.length.max(), candidates.residual.max(), candidates.shift.max()
+        dimension = self.rows.dimension
+        unit = _U64 if self.precision == "float64" else _U32
+        gamma = _gamma(dimension + _EXTRA + 8, unit)
+        stored = queries.length + queries.residual
+        inner = queries.residual * size + stored * off
+        summed = gamma * (stored * (size + off) + 3 * shift)
+        split = shift * 2.0**-23 if self.precision == "bfloat16" else shift * unit
+        # ⟨μ, b⟩ is summed in the working precision, from a b that was rounded in it.
+        bias = self._centre_length * (_gamma(dimension + 8, unit) * (size + off) + _base(unit) + unit * size)
+        # The exact similarity is a float64 sum: its own distance from the real number.
+        settled = 4 * _gamma(dimension + 32, _U64)
+        return (inner + summed + split + bias + settled) * (1 + 1e-6) + 1e-30
+
+    def _operand(self, members: np.ndarray, candidate: bool) -> Operand:
+        count, dimension = len(members), self.rows.dimension
+        work = torch.float64 if self.precision == "float64" else torch.float32
+        unit = _U64 if self.precision == "float64" else _U32
+        matrix = torch.empty((count, dimension + _EXTRA), dtype=self.dtype)
+        length, residual, shift = (torch.empty(count, dtype=torch.float64) for _ in range(3))
+        centre = torch.from_numpy(self.centre).to(work)
+        whole = count > 0 and bool(members[-1] - members[0] == count - 1) and bool((np.diff(members) == 1).all())
+        for start in range(0, count, _ROWS):
+            part = members[start : start + _ROWS]
+            taken = self.rows.array[int(part[0]) : int(part[-1]) + 1] if whole else self.rows.array[part]
+            inverse = torch.from_numpy(1.0 / self.rows.rough_norms[part])
+            there = slice(start, start + len(part))
+            if not taken.flags.writeable:
+                taken = taken.copy()
+            offset = torch.from_numpy(taken).to(work).mul(inverse.to(work)[:, None]).sub_(centre)
+            body = matrix[there, :dimension]
+            body.copy_(offset)
+            length[there] = torch.linalg.vector_norm(offset, dim=1)
+            if self.precision == "bfloat16":
+                residual[there] = torch.linalg.vector_norm(offset - body, dim=1)
+            else:
+                residual[there] = 0.0
+            if candidate:
+                self._split(offset @ centre, matrix[there, dimension:], shift[there])
+            else:
+                matrix[there, dimension:] = 1
+                shift[there] = 0.0
+        slack = 1 + 2 * _gamma(dimension + 16, unit)
+        # Normalising and centring round each element twice: at most 3 u of ‖z‖ = 1 and u of ‖a‖.
+        base = _base(unit)
+        lengths = length.numpy() * slack + base
+        return Operand(matrix, lengths, residual.numpy() * slack + base + unit * lengths, shift.numpy() * slack)
+
+    def _split(self, bias: torch.Tensor, columns: torch.Tensor, shift: torch.Tensor) -> None:
+        rest = bias
+        for column in range(_EXTRA):
+            columns[:, column] = rest
+            rest = rest - columns[:, column].to(rest.dtype)
+        shift.copy_(bias.abs())
+
+
+def _base(unit: float) -> float:
+    """Distance that normalising puts between the row in the working precision and z, ‖z‖ = 1."""
+    return 4 * unit + 1e-12
+
+
+def _gamma(terms: int, unit: float) -> float:
+    """γ_m = m·u/(1 − m·u), the relative error of a sum of m terms in any order."""
+    return terms * unit / (1 - terms * unit)

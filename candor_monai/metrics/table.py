@@ -1,0 +1,340 @@
+"""The rows of ``discordance.csv``: one per finding × group, per finding over groups, and for the task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .cells import Cell
+from .discordance import chance_rate, chance_upper
+from .engine import GridPoint
+from .observations import Observations
+from .options import Options
+from .pooling import pooled_rate, weighted_mean
+from .resampling import (
+    MIN_POSITIVE_PATIENTS,
+    Interval,
+    Replicates,
+    auroc_replicates,
+    patient_weights,
+    percentile_interval,
+    pool_replicates,
+    resample_mean,
+    weighted_mean_replicates,
+)
+from .roc import auroc
+
+MEASURES = ("D", "D_all", "margin_auroc")
+COLUMNS = (
+    "task",
+    "finding",
+    "group",
+    "level",
+    "n_images",
+    "n_positive",
+    "n_negative",
+    "n_candidates",
+    "n_queries",
+    "clusters",
+    "D",
+    "D_sd",
+    "D_lo",
+    "D_hi",
+    "D_total_lo",
+    "D_total_hi",
+    "D_mid",
+    "D_common",
+    "n_common",
+    "tie_rate",
+    "chance",
+    "chance_null",
+    "chance_null_sd",
+    "chance_upper",
+    "p_chance",
+    "q_chance",
+    "sets",
+    "queries",
+    "n_pos_patients",
+    "max_patient_share",
+    "D_all",
+    "D_all_sd",
+    "D_all_lo",
+    "D_all_hi",
+    "margin_auroc",
+    "margin_auroc_sd",
+    "margin_auroc_lo",
+    "margin_auroc_hi",
+    "D_redraw_mean",
+    "D_redraw_sd",
+    "n_dropped",
+    "unit",
+    "k",
+    "parts",
+    "missing",
+    "interval_reason",
+    "status",
+    "reason",
+)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What pooling needs of a row."""
+
+    row: dict[str, Any]
+    events: dict[str, int]
+    replicates: dict[str, Replicates]
+
+
+def cell_rows(
+    features: Any, observations: Observations, options: Options, cells: Sequence[Cell], clock: Any
+) -> list[dict[str, Any]]:
+    """All rows: finding × group, then findings, then the task.
+
+    Args:
+        features: the stored rows, for the companions that recompute from them.
+        observations: the cohort.
+        options: of the measure.
+        cells: of every group and finding.
+        clock: times the stages.
+    """
+    with clock("conditional interval"):
+        parts = [_cell_part(observations, options, cell) for cell in cells]
+        findings = [
+            _finding_part(observations, options, finding, [part for part in parts if part.row["finding"] == finding])
+            for finding in observations.findings
+        ]
+        task = _task_part(observations, options, findings)
+    return [part.row for part in (*parts, *findings, task)]
+
+
+def grid_rows(observations: Observations, points: Sequence[GridPoint]) -> list[dict[str, Any]]:
+    """D of every k, set size and draw."""
+    return [
+        {
+            "task": observations.task,
+            "finding": point.finding,
+            "group": point.group,
+            "redraw": point.redraw,
+            "k": point.k,
+            "n_candidates": point.n,
+            "n_queries": len(point.dm),
+            "D": pooled_rate([int((point.dm > 0).sum())], [len(point.dm)]),
+            "tie_rate": pooled_rate([int((point.dm == 0).sum())], [len(point.dm)]),
+        }
+        for point in points
+    ]
+
+
+def _blank(observations: Observations, options: Options, finding: str, group: str, level: str) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    row.update(
+        task=observations.task,
+        finding=finding,
+        group=group,
+        level=level,
+        sets=options.sets,
+        queries=options.queries,
+        unit="image" if observations.patient is None else "patient",
+        k=options.k,
+    )
+    return row
+
+
+def _cell_part(observations: Observations, options: Options, cell: Cell) -> _Part:
+    row = _blank(observations, options, cell.finding, cell.group, "group")
+    units = observations.units
+    own = cell.own
+    queries = cell.queries[own]
+    row.update(
+        n_images=len(cell.rows_pos) + len(cell.rows_neg),
+        n_positive=len(cell.rows_pos),
+        n_negative=len(cell.rows_neg),
+        n_candidates=cell.n,
+        n_queries=len(queries),
+        clusters=len(np.unique(units[queries])),
+        n_pos_patients=len(np.unique(units[cell.rows_pos])),
+        n_dropped=cell.dropped,
+        status=cell.status,
+        reason=cell.reason,
+    )
+    if cell.status == "insufficient":
+        return _Part(row, {}, {})
+    row["max_patient_share"] = int(np.bincount(np.unique(units[queries], return_inverse=True)[1]).max()) / len(queries)
+    events = _counted(cell)
+    _rates(row, events, len(queries))
+    row["n_common"] = cell.n_common
+    removed = float(cell.removed[own].mean()) if options.sets == "image" and not options.balance_removed else 0.0
+    row["chance_upper"] = chance_upper(row["tie_rate"], options.k, cell.n, removed)
+    rates = _redraw_rates(cell)
+    if len(rates) > 1:
+        row["D_redraw_mean"] = float(np.mean(rates))
+        row["D_redraw_sd"] = float(np.std(rates, ddof=1))
+    scores, positive, images = _margin_of(cell)
+    if scores is not None:
+        row["margin_auroc"] = auroc(scores, positive)
+    replicates = _replicates(observations, options, cell, queries, scores, positive, images)
+    _intervals(row, replicates)
+    return _Part(row, events, replicates)
+
+
+def _counted(cell: Cell) -> dict[str, int]:
+    """Queries that are discordant, tied, … of those that D counts."""
+    own = cell.own
+    dm, dm_all = cell.dm[own], cell.dm_all[own]
+    events = {"D": int((dm > 0).sum()), "ties": int((dm == 0).sum()), "D_all": int((dm_all > 0).sum())}
+    if cell.dm_common is not None:
+        common = cell.dm_common[own]
+        events["common"] = int((common > 0).sum())
+        events["common trials"] = int(np.isfinite(common).sum())
+    return events
+
+
+def _rates(row: dict[str, Any], events: dict[str, int], queries: int) -> None:
+    row["D"] = pooled_rate([events["D"]], [queries])
+    row["D_all"] = pooled_rate([events["D_all"]], [queries])
+    row["tie_rate"] = pooled_rate([events["ties"]], [queries])
+    row["D_mid"] = pooled_rate([2 * events["D"] + events["ties"]], [2 * queries])
+    row["chance"] = chance_rate(row["tie_rate"])
+    if "common" in events:
+        row["D_common"] = pooled_rate([events["common"]], [events["common trials"]])
+
+
+def _redraw_rates(cell: Cell) -> list[float]:
+    own = cell.own
+    rates = []
+    for dm in (cell.dm, *cell.dm_redraws):
+        known = dm[own][np.isfinite(dm[own])]
+        if len(known):
+            rates.append(int((known > 0).sum()) / len(known))
+    return rates
+
+
+def _margin_of(cell: Cell) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
+    images = np.concatenate([cell.rows_pos, cell.rows_neg])
+    positive = np.arange(len(images)) < len(cell.rows_pos)
+    if cell.margin is None:
+        return None, positive, images
+    known = np.isfinite(cell.margin)
+    return cell.margin[known], positive[known], images[known]
+
+
+def _replicates(
+    observations: Observations,
+    options: Options,
+    cell: Cell,
+    queries: np.ndarray,
+    scores: np.ndarray | None,
+    positive: np.ndarray,
+    images: np.ndarray,
+) -> dict[str, Replicates]:
+    if not options.resamples:
+        return {}
+    units = observations.units
+    present = np.unique(units[queries if scores is None else np.concatenate([queries, images])])
+    weights = patient_weights(observations.unit_names[present].tolist(), options.seed, options.resamples)
+    codes = np.searchsorted(present, units[queries])
+    own = cell.own
+    out = {
+        "D": resample_mean(cell.dm[own] > 0, codes, weights),
+        "D_all": resample_mean(cell.dm_all[own] > 0, codes, weights),
+    }
+    if scores is not None and positive.any() and not positive.all():
+        place = np.searchsorted(present, units[images])
+        out["margin_auroc"] = auroc_replicates(scores, positive, place, weights, out["D"])
+    return out
+
+
+def _intervals(row: dict[str, Any], replicates: dict[str, Replicates]) -> None:
+    """Conditional intervals, where enough positive patients stand behind them."""
+    for name, replicate in replicates.items():
+        interval: Interval = percentile_interval(replicate)
+        if (row["clusters"] or 0) < MIN_POSITIVE_PATIENTS:
+            row["interval_reason"] = f"fewer than {MIN_POSITIVE_PATIENTS} patients among the queries"
+        elif interval.reason is not None:
+            row["interval_reason"] = interval.reason
+        else:
+            row[f"{name}_sd"], row[f"{name}_lo"], row[f"{name}_hi"] = interval.sd, interval.lo, interval.hi
+
+
+def _finding_part(observations: Observations, options: Options, finding: str, parts: Sequence[_Part]) -> _Part:
+    """A finding over its groups, by number of queries. A group without a positive has no part in it."""
+    row = _blank(observations, options, finding, "", "finding")
+    with_positives = [part for part in parts if part.row["n_positive"]]
+    there = [part for part in with_positives if part.events]
+    _totals(row, with_positives)
+    _part_names(row, [p.row["group"] for p in there], [p.row["group"] for p in with_positives if not p.events])
+    if not there or (row["missing"] and not options.pool_missing):
+        _not_pooled(row, bool(there), "no group has a query", f"groups not estimable: {row['missing']}")
+        return _Part(row, {}, {})
+    events = {name: sum(part.events[name] for part in there) for name in ("D", "ties", "D_all")}
+    if all("common" in part.events for part in there):
+        events |= {name: sum(part.events[name] for part in there) for name in ("common", "common trials")}
+        row["n_common"] = there[0].row["n_common"]
+    _rates(row, events, row["n_queries"])
+    sizes = [part.row["n_queries"] for part in there]
+    row["chance_upper"] = _by_queries([part.row["chance_upper"] for part in there], sizes)
+    row["margin_auroc"] = _by_queries([part.row["margin_auroc"] for part in there], sizes)
+    _tied(row, options)
+    replicates = {}
+    for name in MEASURES:
+        if all(name in part.replicates for part in there):
+            replicates[name] = pool_replicates([part.replicates[name] for part in there])
+    _intervals(row, replicates)
+    return _Part(row, events, replicates)
+
+
+def _task_part(observations: Observations, options: Options, parts: Sequence[_Part]) -> _Part:
+    """The task over its findings: D severity-weighted, AUROC unweighted."""
+    row = _blank(observations, options, "", "", "task")
+    there = [part for part in parts if part.events]
+    _totals(row, parts)
+    _part_names(row, [p.row["finding"] for p in there], [p.row["finding"] for p in parts if not p.events])
+    if not there or (row["missing"] and not options.pool_missing):
+        _not_pooled(row, bool(there), "no finding has a value", f"findings without a value: {row['missing']}")
+        return _Part(row, {}, {})
+    for name in ("D", "D_all", "D_mid", "D_common", "tie_rate", "chance", "chance_upper"):
+        values = {part.row["finding"]: part.row[name] for part in there}
+        row[name] = weighted_mean(values, options.weights).value
+    row["n_common"] = there[0].row["n_common"] if row["D_common"] is not None else None
+    row["margin_auroc"] = weighted_mean({part.row["finding"]: part.row["margin_auroc"] for part in there}).value
+    _tied(row, options)
+    replicates = {}
+    for name in MEASURES:
+        if all(name in part.replicates for part in there):
+            weights = options.weights if name != "margin_auroc" else None
+            factors = [1.0 if weights is None else float(weights[part.row["finding"]]) for part in there]
+            replicates[name] = weighted_mean_replicates([part.replicates[name] for part in there], factors)
+    _intervals(row, replicates)
+    return _Part(row, {}, replicates)
+
+
+def _totals(row: dict[str, Any], parts: Sequence[_Part]) -> None:
+    for name in ("n_images", "n_positive", "n_negative", "n_queries", "clusters", "n_pos_patients", "n_dropped"):
+        row[name] = sum(part.row[name] for part in parts)
+
+
+def _part_names(row: dict[str, Any], parts: Sequence[str], missing: Sequence[str]) -> None:
+    row["parts"], row["missing"] = "; ".join(parts), "; ".join(missing)
+
+
+def _not_pooled(row: dict[str, Any], some: bool, none: str, incomplete: str) -> None:
+    row["status"], row["reason"] = ("incomplete", incomplete) if some else ("insufficient", none)
+
+
+def _tied(row: dict[str, Any], options: Options) -> None:
+    tied = row["tie_rate"] > options.tie_limit
+    row["status"] = "tied" if tied else "ok"
+    row["reason"] = f"tie rate {row['tie_rate']:.4g} is above {options.tie_limit:g}" if tied else None
+
+
+def _by_queries(values: Sequence[float | None], sizes: Sequence[int]) -> float | None:
+    total = 0.0
+    for value, size in zip(values, sizes, strict=True):
+        if value is None:
+            return None
+        total += value * size
+    return total / sum(sizes)
