@@ -185,9 +185,10 @@ def test_p_and_interval_agree() -> None:
 
 def test_no_discordant_query_still_has_an_interval() -> None:
     cell, features, units = gaussian_cell(0, 40, 80, shift=60.0)
-    interval = total_interval(total_replicates(cell, features, units, split_bits(NAMES[:120], 42, 50)))
+    found = total_replicates(cell, features, units, split_bits(NAMES[:120], 42, 50))
+    interval = total_interval(found)
     assert (interval.estimate, interval.lo) == (0.0, 0.0)
-    t = stats.t.ppf(0.975, 39)
+    t = stats.t.ppf(0.975, found.freedom)
     assert interval.hi == pytest.approx(t**2 / (40 + t**2))  # the score interval of 0 of 40
 
 
