@@ -208,9 +208,9 @@ def load_encoder(
         UserError: unknown encoder, option or device.
         WeightsError: weights are missing, gated, damaged, not those of the card, or fail the self-check.
 
-    >>> load_encoder("random_vit_l", weights_dir="/nowhere", precision="float64")
+    >>> load_encoder("random_vit_l", precision="double")
     Traceback (most recent call last):
-    candor_monai.utils.errors.UserError: unknown precision 'float64'. Did you mean 'float32'? Known: ...
+    candor_monai.utils.errors.UserError: unknown precision 'double'. Known: bfloat16, float16, float32.
     """
     card = load_card(encoder)
     if precision not in PRECISIONS:

@@ -68,7 +68,14 @@ def load_transformers(card: EncoderCard, folder: Path | None) -> tuple[Backbone,
         unexpected=sorted(key for key in info["unexpected_keys"] if not _NOT_THE_IMAGE_SIDE.match(key)),
         shapes=[str(key) for key in info.get("mismatched_keys", ())],
     )
+    _own_memory(model)
     return _wrap(card, model), {"file": path.name, "file_sha256": digest, "activation": _activation(config)}
+
+
+def _own_memory(model: nn.Module) -> None:
+    """Move the weights out of the mapped file: it may change, and how a tensor lies in it decides last bits."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.clone()
 
 
 def _activation(config: Any) -> str:
