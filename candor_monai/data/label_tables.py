@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import warnings
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -20,6 +21,8 @@ from ..utils import UserError, unknown
 
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "space": " "}
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
+NAMELESS = "Unnamed: "
+BLOCK = 1 << 24  # bytes; the longest row must fit into one
 COLUMNAR_SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc")
 
 
@@ -101,6 +104,8 @@ def _read_text(
     encoding: str,
     header: Sequence[str] | None,
 ) -> pd.DataFrame:
+    import pyarrow
+
     kind = [s for s in suffixes if s in TEXT_SUFFIXES or s in (".gz", ".zip")]
     if not kind:
         known = ", ".join((*TEXT_SUFFIXES, ".csv.gz", ".zip", *COLUMNAR_SUFFIXES))
@@ -109,35 +114,72 @@ def _read_text(
         with _open(path, suffixes) as stream:
             first = stream.readline(1 << 20)
         separator = _delimiter(first, suffixes, delimiter, encoding)
-        names = list(header) if header is not None else _header(first, separator, encoding)
-        keep = None
-        if names is not None:
-            keep = [i for i, n in enumerate(names) if columns is None or columns(n.strip())]
-        with _open(path, suffixes) as stream, warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = pd.read_csv(
-                stream,
-                sep=separator,
-                dtype=str,
-                na_filter=False,
-                encoding=encoding,
-                index_col=False,
-                usecols=keep,
-                header=None if header is not None else 0,
-                names=list(header) if header is not None else None,
-                quotechar='"',
-            )
+        names, lines = (list(header), 0) if header is not None else _header(path, suffixes, separator, encoding)
+        how = _How(separator, "utf8" if encoding == "utf-8-sig" else encoding, lines, columns)
+        try:
+            table = _parse(path, suffixes, names, how)
+        except pyarrow.ArrowInvalid as error:
+            fitted = _fitted(names, str(error))
+            if fitted is None:
+                raise
+            try:
+                table = _parse(path, suffixes, fitted, how)
+            except pyarrow.ArrowInvalid:
+                raise error from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not {encoding} text ({error.reason}); name its encoding, e.g. cp1252.") from error
-    except (pd.errors.ParserError, pd.errors.ParserWarning, csv.Error) as error:
-        raise UserError(f"{path}: rows and header do not fit together: {str(error).strip()}") from error
-    except pd.errors.EmptyDataError as error:
-        raise UserError(f"{path}: the file is empty.") from error
+    except (pyarrow.ArrowInvalid, csv.Error) as error:
+        if "UTF8" in str(error):
+            raise UserError(f"{path}: not {encoding} text; name its encoding, e.g. cp1252.") from error
+        # the parser's message goes on with the row itself, which may name a patient
+        told = re.match(r"CSV parse error: (?:Row #\d+: )?Expected \d+ columns, got \d+", str(error))
+        what = told.group() if told else "CSV parse error"
+        raise UserError(f"{path}: rows and header do not fit together ({what}).") from None
     except (OSError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
-    table.columns = [str(c).strip() for c in table.columns]
-    nameless = [c for c in table.columns if c.startswith("Unnamed: ") and not (table[c] != "").any()]
-    return table.drop(columns=nameless)
+    nameless = [c for c in table.columns if c.startswith(NAMELESS) and not (table[c] != "").any()]
+    table = table.drop(columns=nameless)
+    beyond = [c for c in table.columns if c.startswith(NAMELESS) and int(c[len(NAMELESS) :]) >= len(names)]
+    if beyond:
+        raise UserError(f"{path}: rows and header do not fit together (rows have more fields than the header).")
+    return table
+
+
+@dataclass(frozen=True)
+class _How:
+    """How a text table is parsed."""
+
+    separator: str
+    encoding: str
+    skip: int
+    columns: Callable[[str], bool] | None
+
+
+def _parse(path: Path, suffixes: list[str], header: Sequence[str], how: _How) -> pd.DataFrame:
+    import pyarrow
+    import pyarrow.csv
+
+    names = _distinct(header)
+    options = pyarrow.csv.ReadOptions(column_names=names, skip_rows=how.skip, block_size=BLOCK, encoding=how.encoding)
+    kept = [n for n in names if how.columns is None or how.columns(n)]
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pyarrow.string()), include_columns=kept, strings_can_be_null=False
+    )
+    parse = pyarrow.csv.ParseOptions(delimiter=how.separator, newlines_in_values=True)
+    with _open(path, suffixes) as stream:
+        table: pd.DataFrame = pyarrow.csv.read_csv(stream, options, parse, convert).to_pandas()
+    return table
+
+
+def _fitted(names: Sequence[str], message: str) -> list[str] | None:
+    """The header made as long as the rows are, when they differ in trailing columns without a name only."""
+    told = re.search(r"Expected (\d+) columns, got (\d+)", message)
+    if told is None:
+        return None
+    fields = int(told.group(2))
+    if fields > len(names):
+        return [*names, *[""] * (fields - len(names))]
+    return None if any(n.strip() for n in names[fields:]) else list(names[:fields])
 
 
 def _open(path: Path, suffixes: list[str]) -> io.BufferedIOBase:
@@ -165,12 +207,25 @@ def _delimiter(first: bytes, suffixes: list[str], given: str | None, encoding: s
     return max(counts, key=lambda d: counts[d])
 
 
-def _header(first: bytes, separator: str, encoding: str) -> list[str] | None:
-    """Names in the header line; None when a quoted name runs over the line's end."""
-    line = first.decode(encoding)
-    if line.count('"') % 2:
-        return None
-    return next(csv.reader([line], delimiter=separator), [])
+def _header(path: Path, suffixes: list[str], separator: str, encoding: str) -> tuple[list[str], int]:
+    """Names in the header and the number of lines it takes (a quoted name may run over the end of a line)."""
+    with _open(path, suffixes) as stream, io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
+        reader = csv.reader(text, delimiter=separator)
+        names = next(reader, None)
+        if names is None:
+            raise UserError(f"{path}: the file is empty.")
+        return names, reader.line_num
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names without outer spaces; a name that is blank or occurs again is told apart by its place."""
+    distinct: list[str] = []
+    for i, name in enumerate(n.strip() for n in names):
+        if not name:
+            distinct.append(f"{NAMELESS}{i}")
+        else:
+            distinct.append(f"{name}.{distinct.count(name)}" if name in distinct else name)
+    return distinct
 
 
 def _read_columnar(path: Path, columns: Callable[[str], bool] | None) -> pd.DataFrame:

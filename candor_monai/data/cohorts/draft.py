@@ -35,6 +35,7 @@ class Draft:
         features: shape (N, d), for a cohort of features.
         open_image: reads an image that is not a file of its own.
         match_on: covariates of the matched groups when neither card nor user names them.
+        paths_checked: whether the adapter has seen to it that no path of a table leaves the dataset's folder.
         blank: what a blank becomes when the user does not say; None leaves it to the task.
     """
 
@@ -52,6 +53,7 @@ class Draft:
     open_image: Callable[[str], bytes] | None = None
     match_on: tuple[str, ...] | None = None
     blank: str | None = None
+    paths_checked: bool = False
 
     def keep(self, mask: np.ndarray, rule: str | None = None) -> None:
         """Keep the rows where ``mask`` is true; ``rule`` counts the others in ``left_out``."""

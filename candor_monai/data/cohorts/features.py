@@ -23,7 +23,7 @@ from .loading import names_of
 from .source import Source
 from .splits import normal_splits
 from .table import image_column_of, label_rows, labels_path, roles_of
-from .table_rows import describe_keys, is_chexpert_style
+from .table_rows import describe_keys
 
 FEATURE_COLUMNS = ("feature", "features", "embedding", "pred")
 ID_COLUMNS = ("image_id", "image", "id", "path", "file", "filename")
@@ -119,7 +119,7 @@ def read(
     bad = ~np.isfinite(draft.features).all(axis=1) | (np.abs(draft.features).max(axis=1, initial=0.0) == 0)
     draft.reject(bad, "bad_feature", "the feature is not finite or all zero", stage="feature")
     draft.notes |= {"columns": {"image": key, **roles}, "rows_merged": rows.merged, "unknown_values": rows.unknown}
-    draft.blank = "negative" if is_chexpert_style(rows.codes) else "exclude"
+    draft.blank = "negative" if rows.not_mentioned else "exclude"
     return draft
 
 

@@ -41,7 +41,7 @@ def read(source: Source, *, images: str | Sequence[str] | None = None, image_col
     paths = inside(paths.astype(object), str(where), source.allow_outside or not isinstance(images, str))
     unique = paths.drop_duplicates().reset_index(drop=True)
     records = pd.DataFrame({"image_id": unique, "image": unique}, dtype=object)
-    draft = Draft(records, (), np.empty((len(records), 0), dtype=np.int8))
+    draft = Draft(records, (), np.empty((len(records), 0), dtype=np.int8), paths_checked=True)
     draft.notes["listed_twice"] = len(paths) - len(unique)
     draft.match_on = ()
     return draft

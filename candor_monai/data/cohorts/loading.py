@@ -145,7 +145,7 @@ def _finish(source: Source, draft: Draft, task: Task, chosen: Mapping[str, Any])
         if column not in ("image_id", "image"):
             texts = draft.records[column]
             draft.records[column] = texts.where(texts.notna() & (texts != ""), None)
-    if draft.features is None:
+    if draft.features is None and not draft.paths_checked:
         draft.records["image"] = inside(draft.records["image"], f"images of {card.name}", source.allow_outside)
     _keep_values(draft, "view", chosen["views"], card.name)
     _keep_values(draft, "split", chosen["splits"], card.name)

@@ -13,6 +13,7 @@ from .draft import Draft
 Adapter = Callable[..., Draft]
 
 SHIPPED = (
+    "calibration",
     "features",
     "image_list",
     "nih_cxr",

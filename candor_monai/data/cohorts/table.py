@@ -19,7 +19,7 @@ from .source import Source
 from .splits import normal_splits
 from .table_files import ImageFiles
 from .table_join import BY_HEADER, Join, choose_join, join_by_header, join_by_name
-from .table_rows import KeyedRows, describe_keys, is_chexpert_style, likely_findings, long_rows, wide_rows
+from .table_rows import KeyedRows, describe_keys, likely_findings, long_rows, wide_rows
 
 IMAGE_COLUMNS = ("image", "path", "file", "filename", "file_name", "image_path", "image_id", "Image Index", "dicom_id")
 ROLES = {
@@ -132,7 +132,7 @@ def read(
         "other_files": files.others,
         "unreadable_folders": files.unreadable,
     }
-    draft.blank = "negative" if is_chexpert_style(rows.codes) else "exclude"
+    draft.blank = "negative" if rows.not_mentioned else "exclude"
     return draft
 
 
@@ -209,8 +209,7 @@ def _draft(rows: KeyedRows, join: Join) -> Draft:
     keys = rows.keys.iloc[join.row].reset_index(drop=True)
     by_header = join.how in BY_HEADER
     records = pd.DataFrame({"image_id": join.file if by_header else keys, "image": join.file}, dtype=object)
-    draft = Draft(records, rows.findings, rows.codes[join.row])
-    return draft
+    return Draft(records, rows.findings, rows.codes[join.row], paths_checked=True)
 
 
 def _list_unmatched(draft: Draft, rows: KeyedRows, join: Join, files: ImageFiles, path: Path) -> None:

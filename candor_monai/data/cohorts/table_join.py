@@ -18,9 +18,11 @@ BY_HEADER = {"sop_instance_uid": "SOPInstanceUID", "accession_number": "Accessio
 JOINS = ("auto", *BY_NAME, *BY_HEADER)
 
 NOT_IMAGES = frozenset(
-    (".csv", ".tsv", ".txt", ".json", ".xml", ".yaml", ".yml", ".parquet", ".arrow", ".feather", ".md", ".html")
-    + (".pdf", ".xlsx", ".xls", ".docx", ".gz", ".tgz", ".tar", ".log", ".npy", ".npz", ".h5", ".hdf5", ".pkl", ".db")
-    + (".py", ".ini", ".cfg", ".sha256", ".md5")
+    {
+        *(".csv", ".tsv", ".txt", ".json", ".xml", ".yaml", ".yml", ".parquet", ".arrow", ".feather", ".md", ".html"),
+        *(".pdf", ".xlsx", ".xls", ".docx", ".gz", ".tgz", ".tar", ".log", ".npy", ".npz", ".h5", ".hdf5", ".pkl"),
+        *(".db", ".py", ".ini", ".cfg", ".sha256", ".md5"),
+    }
 )
 
 

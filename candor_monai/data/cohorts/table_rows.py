@@ -10,7 +10,7 @@ import pandas as pd
 
 from ...utils import UserError
 from ..label_policy import BLANKED, NEGATIVE, POSITIVE, UNCERTAIN, LabelValues, label_codes
-from ..label_tables import find_column, line_of
+from ..label_tables import find_column
 
 
 @dataclass
@@ -26,6 +26,7 @@ class KeyedRows:
         merged: rows that repeated another one.
         blank_keys: rows without a key.
         unknown: values without a meaning, by count.
+        not_mentioned: whether a blank of this table means "not mentioned" (``is_chexpert_style``).
     """
 
     table: pd.DataFrame
@@ -36,6 +37,7 @@ class KeyedRows:
     merged: int
     blank_keys: int
     unknown: dict[str, int]
+    not_mentioned: bool
 
 
 def wide_rows(
@@ -65,7 +67,7 @@ def wide_rows(
     for f, column in enumerate(findings.values()):
         find_column(table, column, where)
         codes[:, f] = label_codes(table[column], column, where, values, unknown)
-    return _by_key(table, table[key].str.strip(), tuple(findings), codes, compared, unknown)
+    return _by_key(table, table[key].str.strip(), tuple(findings), codes, compared, unknown, is_chexpert_style(codes))
 
 
 def long_rows(
@@ -111,14 +113,17 @@ def long_rows(
         codes[given, f] = high[given]
         odd += np.where(given & (low != high), np.bincount(own[rows], minlength=len(unique)), 0)
     first = np.unique(own, return_index=True)[1]
-    rows = _by_key(table.iloc[first], keys.iloc[first], tuple(findings), codes, [], unknown)
+    style = bool((row_codes == UNCERTAIN).any())
+    merged = _by_key(table.iloc[first], keys.iloc[first], tuple(findings), codes, [], unknown, style)
     differing = _differing(table, own, compared)
-    for i in np.flatnonzero((odd > 0) | differing):
+    for i in np.flatnonzero((odd > 0) | differing).tolist():
         if unique[i]:
-            rows.contradictory[str(unique[i])] = int(max(odd[i], 2))
-    kept = ~rows.keys.isin(rows.contradictory).to_numpy(dtype=bool)
-    rows.table, rows.keys, rows.codes = rows.table[kept], rows.keys[kept], rows.codes[kept]
-    return rows
+            merged.contradictory[str(unique[i])] = int(max(odd[i], 2))
+    kept = ~merged.keys.isin(merged.contradictory).to_numpy(dtype=bool)
+    merged.table = merged.table[kept].reset_index(drop=True)
+    merged.keys = merged.keys[kept].reset_index(drop=True)
+    merged.codes = merged.codes[kept]
+    return merged
 
 
 def is_chexpert_style(codes: np.ndarray) -> bool:
@@ -152,6 +157,7 @@ def _by_key(
     codes: np.ndarray,
     compared: Sequence[str],
     unknown: dict[str, int],
+    not_mentioned: bool,
 ) -> KeyedRows:
     filled = (keys != "").to_numpy(dtype=bool)
     blank_keys = int((~filled).sum())
@@ -166,7 +172,7 @@ def _by_key(
         rows = np.flatnonzero((codes != codes[reference]).any(axis=1))
         differing[own[rows]] = True
         sizes = np.bincount(own, minlength=len(unique))
-        contradictory = {str(unique[i]): int(sizes[i]) for i in np.flatnonzero(differing)}
+        contradictory = {str(unique[i]): int(sizes[i]) for i in np.flatnonzero(differing).tolist()}
         merged = int((sizes[~differing] - 1).sum())
         first = first[~differing]
     first = np.sort(first)
@@ -179,6 +185,7 @@ def _by_key(
         merged,
         blank_keys,
         unknown,
+        not_mentioned,
     )
 
 
@@ -197,9 +204,3 @@ def _differing(table: pd.DataFrame, own: np.ndarray, compared: Sequence[str]) ->
 def describe_keys(keys: Sequence[str], n: int = 3) -> str:
     """A few keys, for messages."""
     return ", ".join(repr(k[:60]) for k in list(keys)[:n]) + (" …" if len(keys) > n else "")
-
-
-def rows_of(table: pd.DataFrame, column: str, key: str) -> str:
-    """The rows of one key, for messages."""
-    rows = np.flatnonzero((table[column].str.strip() == key).to_numpy(dtype=bool))
-    return " and ".join(line_of(int(r)) for r in rows[:4])

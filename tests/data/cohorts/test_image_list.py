@@ -1,0 +1,36 @@
+"""Images without labels: a folder, a list, a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from candor_monai.data import load_cohort
+from candor_monai.utils import UserError
+
+from .trees import reasons, touch
+
+
+def test_folder_list_and_table(tmp_path):
+    touch(tmp_path, ["x/a.png", "x/b", "notes.txt.csv"])
+    (tmp_path / "list.txt").write_text("x/a.png\nx/gone.png\nx/a.png\n")
+    (tmp_path / "list.csv").write_text("image\nx/b\n")
+    assert load_cohort("image_list", tmp_path).records["image_id"].tolist() == ["x/a.png", "x/b"]
+    listed = load_cohort("image_list", tmp_path, images="list.txt")
+    assert listed.records["image_id"].tolist() == ["x/a.png"]
+    assert reasons(listed) == {"x/gone.png": "missing_file"}
+    assert listed.counts["listed_twice"] == 1
+    assert load_cohort("image_list", tmp_path, images="list.csv").records["image_id"].tolist() == ["x/b"]
+    given = load_cohort("image_list", images=[str(tmp_path / "x/a.png")])
+    assert given.path(0) == tmp_path / "x/a.png"
+    assert given.findings == ()
+    assert given.describe()["images"] == 1
+
+
+def test_what_is_refused(tmp_path):
+    with pytest.raises(UserError, match="holds no image"):
+        load_cohort("image_list", tmp_path)
+    with pytest.raises(UserError, match="there is no such list"):
+        load_cohort("image_list", tmp_path, images="list.txt")
+    (tmp_path / "list.txt").write_text("../a.png\n")
+    with pytest.raises(UserError, match="leaves the dataset's folder"):
+        load_cohort("image_list", tmp_path, images="list.txt")

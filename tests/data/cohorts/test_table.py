@@ -1,0 +1,263 @@
+"""A hospital's own table and folder: joins, forms, policies, DICOM covariates, and everything that can be wrong."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from candor_monai.data import load_cohort
+from candor_monai.utils import UserError
+from tests.data.test_header_index import dicom
+from tests.support import SHARED, needs_shared
+
+from .trees import labels_of, reasons, touch
+
+
+def table(root, text, name="labels.csv"):
+    (root / name).write_text(text)
+    return root
+
+
+@pytest.fixture
+def folder(tmp_path):
+    touch(tmp_path, ["x/a.png", "x/b.png", "y/c.png"])
+    return tmp_path
+
+
+def load(root, **options):
+    return load_cohort("table", root, **{"labels": "labels.csv", "findings": ["Edema"], **options})
+
+
+def test_wide_table_by_hand(folder):
+    table(folder, "image,Edema,patient_id,view\nx/a.png,1,p1,AP\nx/b.png,0,p1,PA\ny/c.png,,p2,AP\n")
+    cohort = load(folder)
+    assert labels_of(cohort, "Edema") == {"x/a.png": 1, "x/b.png": 0}
+    assert cohort.counts["left_out"] == {"no label": 1}
+    assert cohort.records["patient_id"].tolist() == ["p1", "p1"]
+    assert cohort.groups()[1] == ("site=table|view=AP", "site=table|view=PA")
+    assert cohort.counts["join"] == "path"
+
+
+@pytest.mark.parametrize(
+    "keys, how", [("a.png,b.png,c.png", "file_name"), ("a,b,c", "stem"), ("x/a.png,x/b.png,y/c.png", "path")]
+)
+def test_joins_by_name(folder, keys, how):
+    a, b, c = keys.split(",")
+    table(folder, f"image,Edema\n{a},1\n{b},0\n{c},1\n")
+    for join_on in ("auto", how):
+        cohort = load(folder, join_on=join_on)
+        assert cohort.counts["join"] == how
+        assert cohort.records["image"].tolist() == ["x/a.png", "x/b.png", "y/c.png"]
+        assert cohort.records["image_id"].tolist() == [a, b, c]
+
+
+def test_unmatched_rows_and_files_are_listed(folder):
+    touch(folder, ["z/notes.txt"])
+    table(folder, "image,Edema\nx/a.png,1\nx/lost.png,0\n")
+    cohort = load(folder)
+    assert reasons(cohort) == {"x/lost.png": "no_image", "x/b.png": "no_label_row", "y/c.png": "no_label_row"}
+    assert cohort.counts["unmatched"]["rows without an image"] == 1
+    assert cohort.counts["other_files"] == 1
+
+
+def test_rows_that_agree_are_merged_and_rows_that_disagree_rejected(folder):
+    rows = "image,Edema,view\nx/a.png,1,AP\nx/a.png,1.0,AP\nx/b.png,0,AP\nx/b.png,1,AP\ny/c.png,0,AP\ny/c.png,0,PA\n"
+    cohort = load(table(folder, rows))
+    assert labels_of(cohort, "Edema") == {"x/a.png": 1}
+    assert reasons(cohort) == {"x/b.png": "contradictory_rows", "y/c.png": "contradictory_rows"}
+    assert cohort.counts["rows_merged"] == 1
+
+
+def test_long_form_without_values_lists_what_is_present(folder):
+    table(folder, "image,finding\nx/a.png,Edema\nx/a.png,Mass\nx/b.png,normal\n")
+    cohort = load(folder, finding_column="finding", findings=["Edema", "Mass"])
+    assert labels_of(cohort, "Edema") == {"x/a.png": 1, "x/b.png": 0}
+    assert labels_of(cohort, "Mass") == {"x/a.png": 1, "x/b.png": 0}
+
+
+def test_long_form_with_values(folder):
+    rows = "image,finding,value\nx/a.png,Edema,1\nx/a.png,Mass,0\nx/b.png,Edema,0\nx/b.png,Edema,1\ny/c.png,Mass,1\n"
+    cohort = load(table(folder, rows), finding_column="finding", value_column="value", findings=["Edema", "Mass"])
+    assert labels_of(cohort, "Edema") == {"x/a.png": 1, "y/c.png": -1}
+    assert labels_of(cohort, "Mass") == {"x/a.png": 0, "y/c.png": 1}
+    assert reasons(cohort)["x/b.png"] == "contradictory_rows"
+
+
+def test_long_form_that_names_none_of_the_findings(folder):
+    table(folder, "image,finding\nx/a.png,Oedema\n")
+    with pytest.raises(UserError, match="names none of Edema; it names Oedema"):
+        load(folder, finding_column="finding")
+
+
+def test_chexpert_form_takes_blanks_as_negative(folder):
+    table(folder, "image,Edema,Mass\nx/a.png,1.0,\nx/b.png,-1.0,0.0\ny/c.png,,1.0\n")
+    cohort = load(folder, findings=["Edema", "Mass"])
+    assert cohort.task.blank == "negative"
+    assert labels_of(cohort, "Edema") == {"x/a.png": 1, "x/b.png": -1, "y/c.png": 0}
+    assert cohort.uncertain[:, 0].tolist() == [False, True, False]
+    assert labels_of(load(folder, findings=["Edema"], uncertain="positive", blank="exclude"), "Edema") == {
+        "x/a.png": 1,
+        "x/b.png": 1,
+    }
+
+
+def test_columns_by_name_bins_and_splits(folder):
+    rows = "file;mrn;hosp;set;kv;Oed\nx/a.png;007;north;training;80;yes\n"
+    rows += "x/b.png;008;south;Test;120;no\ny/c.png;9;;;n/a;no\n"
+    cohort = load(
+        table(folder, rows),
+        image_column="file",
+        patient_column="mrn",
+        site_column="hosp",
+        split_column="set",
+        findings={"Edema": "Oed"},
+        match_on=["site", "kv"],
+        bins={"kv": [60, 90]},
+    )
+    assert cohort.records["patient_id"].tolist() == ["007", "008", "9"]
+    assert cohort.records["split"].tolist() == ["train", "test", None]
+    assert cohort.groups()[1] == (
+        "site=(missing)|kv=(missing)",
+        "site=north|kv=[60, 90)",
+        "site=south|kv=90 and above",
+    )
+    assert cohort.observations().test is None
+
+
+def test_parquet_table(folder):
+    pd.DataFrame({"image": ["a", "b", "c"], "Edema": [1.0, np.nan, 0.0]}).to_parquet(folder / "labels.parquet")
+    assert labels_of(load(folder, labels="labels.parquet"), "Edema") == {"a": 1, "c": 0}
+
+
+@pytest.mark.parametrize(
+    "text, options, message",
+    [
+        ("image,Edema\nx/a.png,1\n", {"findings": ["Edma"]}, "'Edma'. Did you mean 'Edema'"),
+        ("image,Edema\nx/a.png,1\n", {"image_column": "imge"}, "no column 'imge'. Did you mean 'image'"),
+        ("image,Edema\nx/a.png,1\n", {"match_on": ["KVP"]}, "'KVP' is a DICOM attribute"),
+        ("image,Edema\nx/a.png,1\n", {"match_on": ["scaner"]}, "unknown column of labels.csv or DICOM attribute"),
+        ("image,Edema\nx/a.png,severe\n", {}, r"labels.csv, column 'Edema', row 1: 'severe' is not a label"),
+        ("image,Edema\nq.png,1\n", {}, r"none of its 1 rows matches an image by path or file_name or stem"),
+        ("image,Edema\n../a.png,1\n", {}, "leaves the dataset's folder"),
+        ("image,Edema\n/etc/passwd,1\n", {}, "leaves the dataset's folder"),
+        ("image,Edema\nx/a.png,\n", {"blank": "exclude"}, "no image is left .1 no label"),
+        ("image,Edema\nx/a.png,1\n", {"findings": None}, "needs --findings.*Edema"),
+        ("image,Edema\nx/a.png,1\n", {"labels": None}, "needs --labels.*labels.csv"),
+        ("image,Edema\nx/a.png,1\n", {"labels": "labls.csv"}, "no such table"),
+        ("image,Edema\nx/a.png,1\n", {"join_on": "name"}, "unknown value of join_on"),
+        ("image,Edema\nx/a.png,1\n", {"value_column": "v"}, "belongs to the long form"),
+        ("image,Edema,split\nx/a.png,1,later\n", {}, "row 1: 'later' is not a split"),
+        ("image,Edema\nx/a.png,1\n", {"bins": {"Edema": [1]}}, "two or more rising numbers"),
+        ("picture,Edema\nx/a.png,1\n", {}, "name the one that says which image"),
+        ("image,Edema\na,1\na.png,1\n", {"join_on": "stem"}, "are about one file"),
+        ("image,Edema\nx/a.png,1\n", {"join_on": "sop_instance_uid"}, "SOPInstanceUID of 0 files"),
+    ],
+)
+def test_what_is_refused(folder, text, options, message):
+    with pytest.raises(UserError, match=message):
+        load(table(folder, text), **options)
+
+
+def test_empty_folder(tmp_path):
+    table(tmp_path, "image,Edema\na.png,1\n")
+    with pytest.raises(UserError, match="holds no image"):
+        load(tmp_path)
+    with pytest.raises(UserError, match="no such folder"):
+        load(tmp_path / "nowhere")
+
+
+def test_unreadable_folder_is_told(folder, monkeypatch):
+    real = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("/y"):
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    cohort = load(table(folder, "image,Edema\nx/a.png,1\nx/b.png,0\ny/c.png,0\n"))
+    assert cohort.counts["unreadable_folders"] == ["y"]
+    assert reasons(cohort) == {"y/c.png": "no_image"}
+
+
+def test_names_that_several_files_bear(folder):
+    touch(folder, ["y/a.png"])
+    cohort = load(table(folder, "image,Edema\na.png,1\nb.png,0\n"), join_on="file_name")
+    assert reasons(cohort)["a.png"] == "ambiguous_file"
+    assert labels_of(cohort, "Edema") == {"b.png": 0}
+
+
+@pytest.fixture
+def hospital(tmp_path):
+    """Two studies of DICOM files, one without suffix, one that is no image of ours, one broken."""
+    dicom(
+        tmp_path / "s1/IM1", SOPInstanceUID="1.2.1", AccessionNumber="A1", PatientID="p1", ViewPosition="PA", KVP="90"
+    )
+    dicom(tmp_path / "s1/IM2", SOPInstanceUID="1.2.2", AccessionNumber="A1", PatientID="p1", ViewPosition="LL")
+    dicom(tmp_path / "s2/a.dcm", SOPInstanceUID="1.2.3", AccessionNumber="A2", PatientID="p2", SeriesDescription="AP")
+    dicom(tmp_path / "s2/b.dcm", SOPInstanceUID="1.2.4", AccessionNumber="A2", PatientID="p2", Modality="CT")
+    (tmp_path / "s2/broken.dcm").write_bytes(b"DICM")
+    return tmp_path
+
+
+def test_join_by_accession_gives_each_image_its_studys_labels(hospital):
+    table(hospital, "AccessionNumber,Edema\nA1,1\nA2,0\nA3,1\n")
+    cohort = load(hospital, header_workers=1)
+    assert labels_of(cohort, "Edema") == {"s1/IM1": 1, "s1/IM2": 1, "s2/a.dcm": 0, "s2/b.dcm": 0}
+    assert cohort.records["patient_id"].tolist() == ["p1", "p1", "p2", "p2"]
+    assert cohort.records["view"].tolist() == ["PA", "LATERAL", "AP", None]
+    assert cohort.counts["view_rules"] == {"description": 1, "missing": 1, "view position": 2}
+    assert reasons(cohort) == {"A3": "no_image", "s2/broken.dcm": "no_label_row"}
+
+
+def test_filters_name_what_ruled_a_file_out(hospital):
+    table(hospital, "AccessionNumber,Edema\nA1,1\nA2,0\n")
+    cohort = load(hospital, modalities=["CR", "DX"], views=["PA", "AP"], header_workers=1)
+    assert cohort.records["image_id"].tolist() == ["s1/IM1", "s2/a.dcm"]
+    row = cohort.rejected.set_index("image_id").loc["s2/b.dcm"]
+    assert (row["reason"], row["message"]) == ("modality", "Modality is CT")
+    assert cohort.counts["left_out"] == {"view LATERAL not chosen": 1}
+
+
+def test_join_by_uid_with_dicom_covariates(hospital):
+    table(hospital, "SOPInstanceUID,Edema\n1.2.1,1\n1.2.2,0\n1.2.3,0\n")
+    cohort = load(hospital, match_on=["Modality", "KVP"], header_workers=1)
+    assert cohort.groups()[1] == ("Modality=DX|KVP=(missing)", "Modality=DX|KVP=90")
+
+
+def test_join_by_path_rejects_a_broken_file_with_its_reason(hospital):
+    table(hospital, "image,Edema,patient_id\ns1/IM1,1,x\ns2/broken.dcm,0,y\n")
+    cohort = load(hospital, header_workers=1)
+    assert cohort.records["patient_id"].tolist() == ["x"]
+    assert reasons(cohort)["s2/broken.dcm"] == "not_dicom"
+    assert cohort.rejected.set_index("image_id").loc["s2/broken.dcm", "stage"] == "header"
+
+
+def test_two_files_of_one_uid_are_ambiguous(hospital):
+    dicom(hospital / "copy.dcm", SOPInstanceUID="1.2.1")
+    table(hospital, "SOPInstanceUID,Edema\n1.2.1,1\n1.2.3,0\n")
+    cohort = load(hospital, header_workers=1)
+    assert reasons(cohort)["1.2.1"] == "ambiguous_file"
+    assert labels_of(cohort, "Edema") == {"s2/a.dcm": 0}
+
+
+def test_no_patient_data_in_what_is_left_out(hospital):
+    table(hospital, "AccessionNumber,Edema,name\nA1,1,Doe\nA2,0,Roe\n")
+    cohort = load(hospital, modalities=["DX"], header_workers=1)
+    told = cohort.rejected.to_csv() + repr(cohort.describe())
+    assert not any(word in told for word in ("Doe", "Roe", "p1", "p2"))
+
+
+@needs_shared
+def test_real_wide_table():
+    root = SHARED / "nih_cxr"
+    findings = ["Edema", "Pneumonia", "Effusion"]
+    cohort = load_cohort("table", root / "images", labels=str(root / "labels.csv"), findings=findings, site="nih_cxr")
+    other = load_cohort("nih_cxr", root, findings=findings)
+    assert len(cohort) == 611
+    for finding in findings:
+        assert labels_of(cohort, finding) == labels_of(other, finding)
+    assert cohort.groups()[1] == other.groups()[1]

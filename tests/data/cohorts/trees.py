@@ -1,0 +1,47 @@
+"""Small datasets in their publishers' layouts, made by the tests."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from PIL import Image
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, object]], bom: bool = False) -> Path:
+    """A CSV file with the keys of the first row as header."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(("\ufeff" if bom else "") + out.getvalue(), encoding="utf-8")
+    return path
+
+
+def touch(root: Path, names: Iterable[str]) -> None:
+    """Files that need only be there."""
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+
+
+def png(path: Path, value: int = 100, size: int = 8) -> Path:
+    """A small grey PNG."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (size, size), value).save(path)
+    return path
+
+
+def labels_of(cohort, finding: str) -> dict[str, int]:
+    """image id -> label of one finding."""
+    column = cohort.findings.index(finding)
+    return dict(zip(cohort.records["image_id"], cohort.labels[:, column].tolist(), strict=True))
+
+
+def reasons(cohort) -> dict[str, str]:
+    """image id -> reason of its rejection."""
+    return dict(zip(cohort.rejected["image_id"], cohort.rejected["reason"], strict=True))

@@ -1,0 +1,196 @@
+"""The header index: what it reads, what it refuses, what it remembers, what it cannot be hurt by."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian, generate_uid
+
+from candor_monai.data import header_pool
+from candor_monai.data.header_index import header_index
+from candor_monai.data.header_pool import read_headers
+from candor_monai.data.header_reading import HeaderError, read_header
+from candor_monai.utils import UserError
+from tests.support import SHARED, needs_shared
+
+
+def dicom(path: Path, **attributes: object) -> Path:
+    """A 2 × 3 radiograph."""
+    meta = FileMetaDataset()
+    meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
+    meta.MediaStorageSOPInstanceUID = generate_uid()
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    ds = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
+    ds.SOPClassUID, ds.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
+    ds.Modality, ds.Rows, ds.Columns = "DX", 2, 3
+    ds.BitsAllocated = ds.BitsStored = 16
+    ds.HighBit, ds.PixelRepresentation, ds.SamplesPerPixel = 15, 0, 1
+    ds.PhotometricInterpretation = "MONOCHROME2"
+    for keyword, value in attributes.items():
+        setattr(ds, keyword, value)
+    ds.PixelData = np.arange(6, dtype=np.uint16).tobytes()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ds.save_as(path)
+    return path
+
+
+def test_one_header_by_hand(tmp_path):
+    code = Dataset()
+    code.CodeValue, code.CodingSchemeDesignator, code.CodeMeaning = "272479007", "SCT", "postero-anterior"
+    path = dicom(tmp_path / "a.dcm", ViewCodeSequence=[code], KVP="90", PatientID="007", PixelSpacing=[0.1, 0.2])
+    header = read_header(str(path), ["Modality", "KVP", "PatientID", "PixelSpacing", "StationName"])
+    assert header == {
+        "Modality": "DX",
+        "KVP": "90",
+        "PatientID": "007",
+        "PixelSpacing": "0.1\\0.2",
+        "StationName": "",
+        "ViewCode": "272479007",
+        "ViewCodeMeaning": "postero-anterior",
+        "TransferSyntaxUID": "1.2.840.10008.1.2.1",
+    }
+
+
+def deflate_bomb(path: Path) -> Path:
+    """A small file whose header inflates to 640 MiB."""
+    path = dicom(path)
+    raw = path.read_bytes()
+    start = raw.index(b"\x08\x00\x16\x00")
+    meta = raw[:start].replace(b"1.2.840.10008.1.2.1\x00", b"1.2.840.10008.1.2.1.99")
+    length = int.from_bytes(meta[140:144], "little") + 2
+    meta = meta[:140] + length.to_bytes(4, "little") + meta[144:]
+    at = meta.index(b"1.2.840.10008.1.2.1.99")
+    meta = meta[: at - 2] + (22).to_bytes(2, "little") + meta[at:]
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
+    body = [squeeze.compress(b"\x09\x00\x10\x10OB\x00\x00" + (40 << 24).to_bytes(4, "little"))]
+    body += [squeeze.compress(bytes(1 << 24)) for _ in range(40)]
+    path.write_bytes(meta + b"".join(body) + squeeze.flush())
+    return path
+
+
+def nested(path: Path, depth: int = 3000) -> Path:
+    """Sequences inside sequences."""
+    path = dicom(path)
+    raw = path.read_bytes()
+    start = raw.index(b"\x08\x00\x16\x00")
+    item = b"\x08\x00\x40\x11SQ\x00\x00\xff\xff\xff\xff\xfe\xff\x00\xe0\xff\xff\xff\xff"
+    path.write_bytes(raw[:start] + item * depth)
+    return path
+
+
+def test_bad_files_cost_one_row_each(tmp_path):
+    files = {
+        "good": dicom(tmp_path / "good"),
+        "empty": tmp_path / "empty",
+        "text.dcm": tmp_path / "text.dcm",
+        "cut.dcm": dicom(tmp_path / "cut.dcm"),
+        "bomb.dcm": deflate_bomb(tmp_path / "bomb.dcm"),
+        "nested.dcm": nested(tmp_path / "nested.dcm"),
+        "last.dcm": dicom(tmp_path / "last.dcm"),
+    }
+    files["empty"].write_bytes(b"")
+    files["text.dcm"].write_bytes(b"%PDF-1.4 encrypted")
+    files["cut.dcm"].write_bytes(files["cut.dcm"].read_bytes()[:140])
+    index = header_index(tmp_path, [*files, "absent.dcm"], workers=1, memory_bytes=512 << 20).set_index("file")
+    assert index.loc["good", "reason"] == index.loc["last.dcm", "reason"] == ""
+    assert index.loc["good", "Modality"] == "DX"
+    assert index.loc["empty", "reason"] == index.loc["text.dcm", "reason"] == "not_dicom"
+    assert index.loc["bomb.dcm", "reason"] in ("too_large", "malformed", "killed")
+    assert index.loc["absent.dcm", "reason"] == "unreadable"
+    assert index.loc["cut.dcm", "reason"] in ("malformed", "not_dicom", "unreadable", "")
+    assert "/" not in "".join(index["message"])
+
+
+def test_no_preamble_is_read_and_rubbish_is_not(tmp_path):
+    path = dicom(tmp_path / "a.dcm")
+    (tmp_path / "b").write_bytes(path.read_bytes()[132:])
+    assert read_header(str(tmp_path / "b"))["Modality"] == "DX"
+    (tmp_path / "c").write_bytes(b"\x08\x00rubbish that is no element")
+    with pytest.raises(HeaderError):
+        read_header(str(tmp_path / "c"))
+
+
+def test_a_process_that_dies_or_hangs_costs_its_file(tmp_path, monkeypatch):
+    paths = [str(dicom(tmp_path / f"{i}.dcm")) for i in range(5)]
+    helper = tmp_path / "helper.py"
+    helper.write_text(
+        "import json, os, sys, time\n"
+        "for line in sys.stdin:\n"
+        "    for path in json.loads(line)['paths']:\n"
+        "        if path.endswith('1.dcm'): os.kill(os.getpid(), 9)\n"
+        "        if path.endswith('3.dcm'): time.sleep(60)\n"
+        "        print(json.dumps({'header': {}}), flush=True)\n"
+    )
+    real = header_pool.subprocess.Popen
+
+    def popen(command, **options):
+        return real([command[0], str(helper)], **options)
+
+    monkeypatch.setattr(header_pool.subprocess, "Popen", popen)
+    answers = dict(read_headers(paths, [], workers=1, seconds=1.0))
+    assert [answers[i].reason for i in range(5)] == ["", "killed", "", "timeout", ""]
+
+
+def test_index_is_kept_and_brought_up_to_date(tmp_path, monkeypatch):
+    root, kept = tmp_path / "data", tmp_path / "index"
+    files = [f"{i}.dcm" for i in range(6)]
+    for name in files:
+        dicom(root / name, PatientID=name)
+    asked: list[str] = []
+    real = read_headers
+
+    def counting(paths, *rest, **options):
+        asked.extend(paths)
+        return real(paths, *rest, **options)
+
+    monkeypatch.setattr("candor_monai.data.header_index.read_headers", counting)
+    monkeypatch.setattr("candor_monai.data.header_index.SHARD", 4)
+    first = header_index(root, files, index_dir=kept, workers=1)
+    assert len(asked) == 6
+    shards = sorted(kept.rglob("*.parquet"))
+    assert len(shards) == 2
+    assert all(stat.S_IMODE(s.stat().st_mode) == 0o600 for s in shards)
+    asked.clear()
+    assert header_index(root, files, index_dir=kept).equals(first)
+    assert asked == []
+    shards[0].unlink()
+    dicom(root / "0.dcm", PatientID="changed")
+    os.utime(root / "0.dcm", ns=(1, 1))
+    again = header_index(root, files, index_dir=kept, workers=1)
+    assert again["PatientID"].tolist() == ["changed", *files[1:]]
+    assert 1 < len(asked) < 6
+    asked.clear()
+    header_index(root, files, index_dir=kept)
+    assert asked == []
+
+
+def test_a_torn_shard_is_read_again(tmp_path):
+    root, kept = tmp_path / "data", tmp_path / "index"
+    dicom(root / "a.dcm", PatientID="p")
+    header_index(root, ["a.dcm"], index_dir=kept, workers=1)
+    shard = next(kept.rglob("*.parquet"))
+    shard.write_bytes(shard.read_bytes()[:100])
+    assert header_index(root, ["a.dcm"], index_dir=kept, workers=1)["PatientID"].tolist() == ["p"]
+
+
+def test_index_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be kept here"):
+        header_index(tmp_path, [], index_dir=tmp_path / "file")
+
+
+@needs_shared
+def test_real_collection():
+    root = SHARED / "dicom"
+    files = sorted(p.name for p in root.iterdir())
+    index = header_index(root, files)
+    assert index["file"].tolist() == files
+    assert set(index.loc[index["reason"] == "not_dicom", "file"]) >= {"manifest.csv", "pydicom__rtstruct.dump"}
+    assert (index["reason"] == "").sum() >= 108
+    assert index.set_index("file").loc["dwv__gdcm-CR-MONO1-10-chest.dcm", "View"] == "PA"

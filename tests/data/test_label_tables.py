@@ -1,0 +1,103 @@
+"""Label tables: text stays text, whatever the file is."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+
+import pandas as pd
+import pytest
+
+from candor_monai.data.label_tables import read_table
+from candor_monai.utils import UserError
+
+
+def test_ids_keep_their_digits(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("id,v\n00012,1.0\n216840111366964012819207061112010307142602253,\n")
+    table = read_table(path)
+    assert table["id"].tolist() == ["00012", "216840111366964012819207061112010307142602253"]
+    assert table["v"].tolist() == ["1.0", ""]
+
+
+def test_bom_crlf_quotes_line_breaks_and_trailing_columns(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b'\xef\xbb\xbfid, report ,,\r\n1,"two\nlines, and a comma",,\r\n2,"a ""quoted"" word",,\r\n')
+    table = read_table(path)
+    assert table.columns.tolist() == ["id", "report"]
+    assert table["report"].tolist() == ["two\nlines, and a comma", 'a "quoted" word']
+
+
+@pytest.mark.parametrize("separator, suffix", [(";", ".csv"), ("\t", ".tsv"), ("\t", ".csv"), ("|", ".txt")])
+def test_delimiters_are_seen(tmp_path, separator, suffix):
+    path = tmp_path / f"t{suffix}"
+    path.write_text(separator.join(["id", "a"]) + "\n" + separator.join(["1", "x,y"]) + "\n")
+    assert read_table(path)["a"].tolist() == ["x,y"]
+
+
+def test_gz_zip_parquet_and_arrow_say_the_same(tmp_path):
+    text = "id,Edema\n01,1.0\n02,\n"
+    (tmp_path / "t.csv").write_text(text)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
+    with zipfile.ZipFile(tmp_path / "t.csv.zip", "w") as archive:
+        archive.writestr("t.csv", text)
+    frame = pd.DataFrame({"id": ["01", "02"], "Edema": [1.0, None]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_feather(tmp_path / "t.arrow")
+    for name in ("t.csv", "t.csv.gz", "t.csv.zip", "t.parquet", "t.arrow"):
+        table = read_table(tmp_path / name)
+        assert table["id"].tolist() == ["01", "02"], name
+        assert table["Edema"].tolist() == ["1.0", ""], name
+
+
+def test_chosen_columns_only(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,c\n1,2,3\n")
+    assert read_table(tmp_path / "t.csv", {"a", "c"}.__contains__).columns.tolist() == ["a", "c"]
+
+
+def test_headerless_list(tmp_path):
+    (tmp_path / "t.txt").write_text("x.png\ny.png\n")
+    assert read_table(tmp_path / "t.txt", header=["image"])["image"].tolist() == ["x.png", "y.png"]
+
+
+@pytest.mark.parametrize("text", ["a,b,,\n1,2\n3,4\n", "a,b\n1,2,,\n3,4,,\n"])
+def test_trailing_commas_on_header_or_rows_only(tmp_path, text):
+    (tmp_path / "t.csv").write_text(text)
+    assert read_table(tmp_path / "t.csv").to_dict("list") == {"a": ["1", "3"], "b": ["2", "4"]}
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("t.csv", b"", "empty"),
+        ("t.csv", b"a,b\n", "no rows"),
+        ("t.csv", b"a,b\n1,2,3\n", "do not fit"),
+        ("t.csv", b"a,b\n1,\xe4\n", "not utf-8"),
+        ("t.xlsx", b"PK", "not a kind of table"),
+        ("t.csv.gz", b"not gzip", "cannot be read"),
+        ("t.csv.zip", b"not zip", "cannot be read"),
+        ("t.parquet", b"not parquet", "cannot be read"),
+    ],
+)
+def test_bad_tables(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message) as error:
+        read_table(tmp_path / name)
+    assert name in str(error.value)
+
+
+def test_a_row_that_does_not_fit_is_not_quoted(tmp_path):
+    (tmp_path / "t.csv").write_text("id,label\n1,0\n2,Doe,Jane,1\n")
+    with pytest.raises(UserError, match="Expected 2 columns, got 4") as error:
+        read_table(tmp_path / "t.csv")
+    assert "Jane" not in str(error.value)
+
+
+def test_absent_table(tmp_path):
+    with pytest.raises(UserError, match="no such table"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_other_encodings_are_named(tmp_path):
+    (tmp_path / "t.csv").write_bytes("a;b\n1;ä\n".encode("cp1252"))
+    assert read_table(tmp_path / "t.csv", encoding="cp1252")["b"].tolist() == ["ä"]
