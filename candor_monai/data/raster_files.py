@@ -50,8 +50,9 @@ def decode_raster(data: bytes, name: str, options: DecodeOptions) -> DecodedImag
             rows, columns = image.height, image.width
             if rows * columns > options.max_pixels:
                 raise DecodeError("too_large", f"{rows}×{columns} pixels, allowed are {options.max_pixels}")
-            if name == "jpeg" and b"\xff\xd9" not in data[-65536:]:
-                raise DecodeError("truncated", f"the JPEG stream of {len(data)} bytes has no end marker")
+            end = {"jpeg": b"\xff\xd9", "png": b"IEND"}.get(name, b"")
+            if end not in data[-65536:]:  # Pillow forgives a missing end where all rows could be read
+                raise DecodeError("truncated", f"the {name.upper()} data of {len(data)} bytes has no end marker")
             image.load()
         except (DecodeError, MemoryError):
             raise
