@@ -5,11 +5,14 @@ from ..utils.lazy import lazy_attributes
 __getattr__, __dir__ = lazy_attributes(
     __name__,
     {
+        "HeadStudy": "head_study",
+        "HeadStudyOptions": "head_study",
         "RunOptions": "options",
         "check_run": "workflow",
-        "doctor": "doctor",
+        "run_doctor": "doctor",
         "encode_loader": "opening",
         "export_features": "opening",
+        "head_study": "head_study",
         "open_cohort": "opening",
         "open_context": "opening",
         "open_encoder": "opening",
@@ -19,6 +22,8 @@ __getattr__, __dir__ = lazy_attributes(
         "report_again": "opening",
         "run_engine": "opening",
         "run_options": "options",
+        "scored_observations": "opening",
+        "scored_options": "opening",
         "stored_features": "opening",
     },
 )

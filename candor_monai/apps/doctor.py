@@ -199,7 +199,7 @@ def check_multiplication() -> Iterator[Check]:
 
 
 @told_briefly
-def doctor(
+def run_doctor(
     options: RunOptions, context: RunContext, dataset: Any, network: Any, device: Any, warm_up: bool = True
 ) -> list[Check]:
     """Look at everything that could stop or spoil the run, print it, and stop if it cannot work.

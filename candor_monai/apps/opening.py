@@ -21,8 +21,11 @@ from ..data.encode_dataset import EncodeDataset, MappedDataset
 from ..data.encode_loader import EncodeLoader, EncodeRecords, cohort_sources
 from ..data.feature_store import FeatureStore, store_folder
 from ..data.folder_lock import folder_lock
+from ..data.store_rows import pixel_clusters
 from ..handlers.report import ReportHandler
 from ..handlers.run_context import RunContext, plain
+from ..metrics.observations import Observations
+from ..metrics.options import Options as MeasureOptions
 from ..utils.atomic import atomic_path
 from ..utils.errors import UserError
 from ..utils.names import unknown
@@ -282,6 +285,33 @@ def export_features(context: RunContext) -> Path:
     write_csv(context.output_dir / "rejected.csv", rejected, REJECTED_COLUMNS)
     logger.info("%d features in %s, %d images rejected", len(rows), path, len(rejected))
     return path
+
+
+def scored_observations(context: RunContext) -> Observations:
+    """The cohort as the measure sees it; patients who share an image with identical canonical pixels are joined."""
+    cohort = context.cohort
+    if cohort.clusters is None and isinstance(context.store, FeatureStore):
+        cohort = cohort.with_clusters(identical_images(context))
+    return cohort.observations()
+
+
+def identical_images(context: RunContext) -> np.ndarray:
+    """Cluster of each record, shape (N,), text: equal where the canonical pixels are."""
+    assert isinstance(context.store, FeatureStore)
+    codes = pixel_clusters(context.store.provenance(context.image_ids, context.sources)["pixels_sha256"].tolist())
+    shared = len(codes) - int((np.bincount(codes) == 1).sum())
+    if shared:
+        context.warn(f"{shared} images have the same canonical pixels as another one; their patients count as one.")
+    return codes.astype(str)
+
+
+def scored_options(context: RunContext, options: RunOptions) -> MeasureOptions:
+    """The measure's options, with the task's severity weights where its pooled value is a weighted mean."""
+    task = context.cohort.task
+    if task.pooling == "weighted_mean" and options.measure.weights is None:
+        weights = {finding: task.weight(finding) for finding in context.cohort.findings}
+        return dataclasses.replace(options.measure, weights=weights)
+    return options.measure
 
 
 def stored_features(context: RunContext, options: RunOptions) -> Any:

@@ -7,9 +7,11 @@ __getattr__, __dir__ = lazy_attributes(
     {
         "CandorHandler": "candor",
         "FeatureSaver": "feature_saver",
+        "ProbeHandler": "probe",
         "ProgressHandler": "progress",
         "ReportHandler": "report",
         "ResultsSaver": "results_saver",
         "RunContext": "run_context",
+        "SummaryHandler": "summary",
     },
 )
