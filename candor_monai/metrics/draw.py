@@ -260,7 +260,8 @@ def _draw(
     rows_neg = rows[label[rows] == 0]
     queries = np.sort(np.concatenate([_queries(observations, options, label, column, part) for part in sampled]))
     n = set_size(observations, options, rows_pos, rows_neg)
-    reason = _insufficient(options, n, len(rows_pos), len(rows_neg), queries, label)
+    unit = "patients" if options.sets == "patient" and observations.patient is not None else "images"
+    reason = _insufficient(options, n, unit, len(rows_pos), len(rows_neg), queries, label)
     sets: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
     if reason is None:
         sets = tuple(
@@ -293,12 +294,11 @@ def _queries(
 
 
 def _insufficient(
-    options: Options, n: int, positives: int, negatives: int, queries: np.ndarray, label: np.ndarray
+    options: Options, n: int, unit: str, positives: int, negatives: int, queries: np.ndarray, label: np.ndarray
 ) -> str | None:
     if positives + negatives == 0:
         return "no labelled image"
     if n < options.k + 1:
-        unit = "patients" if options.sets == "patient" else "images"
         have = f"{positives} positive and {negatives} negative images"
         return f"n = {n} {unit} a side, k + 1 = {options.k + 1} are needed ({have})"
     if not (label[queries] == 1).any():

@@ -27,7 +27,7 @@ class GridPoint:
         redraw: number of the draw, from 0.
         k: neighbours.
         n: candidates a side.
-        dm: discordance margin of the positive queries that had k candidates a side, float64.
+        dm: discordance margin of the positive queries that had k candidates a side, float64; none when n < k + 1.
     """
 
     finding: str
@@ -199,7 +199,7 @@ def _grid(options: Options, draw: Draw, compared: list[_Compared], answers: Sequ
             pair = answers[2 * place : 2 * place + 2]
             own = draw.query_label == 1
             for k in sorted({options.k, *options.ks}):
-                kept = own & (item.exclusions.left_pos >= k) & (item.exclusions.left_neg >= k)
+                kept = own & (item.n > k) & (item.exclusions.left_pos >= k) & (item.exclusions.left_neg >= k)
                 dm = _margins(pair, kept, k)[2]
                 points.append(GridPoint(draw.finding, draw.group, item.redraw, k, item.n, dm))
     return points

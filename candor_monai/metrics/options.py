@@ -109,7 +109,7 @@ class Options:
             for value in getattr(self, name):
                 _whole(name, value, least)
         if self.common_candidates is not None:
-            _whole("common_candidates", self.common_candidates, 2)
+            _whole("common_candidates", self.common_candidates, self.k + 1)
         if self.k >= self.max_candidates:
             raise ValueError(f"k is {self.k}: it must be below max_candidates ({self.max_candidates})")
         if not 0 <= self.tie_limit <= 1:

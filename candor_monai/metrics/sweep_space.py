@@ -131,11 +131,8 @@ class SweepSpace:
         for start in range(0, count, _ROWS):
             part = members[start : start + _ROWS]
             taken = self.rows.array[int(part[0]) : int(part[-1]) + 1] if whole else self.rows.array[part]
-            inverse = torch.from_numpy(1.0 / self.rows.rough_norms[part])
             there = slice(start, start + len(part))
-            if not taken.flags.writeable:
-                taken = taken.copy()
-            offset = torch.from_numpy(taken).to(work).mul(inverse.to(work)[:, None]).sub_(centre)
+            offset = self._normalised(taken, self.rows.rough_norms[part], work).sub_(centre)
             body = matrix[there, :dimension]
             body.copy_(offset)
             length[there] = torch.linalg.vector_norm(offset, dim=1)
@@ -153,6 +150,15 @@ class SweepSpace:
         base = _base(unit)
         lengths = length.numpy() * slack + base
         return Operand(matrix, lengths, residual.numpy() * slack + base + unit * lengths, shift.numpy() * slack)
+
+    @staticmethod
+    def _normalised(taken: np.ndarray, norms: np.ndarray, work: torch.dtype) -> torch.Tensor:
+        """x/‖x‖ in the working precision, within ``_base``: two roundings."""
+        inverse = (1.0 / norms)[:, None]
+        if work == torch.float32 and norms.min() > 1e-30 and norms.max() < 1e30:
+            return torch.from_numpy(taken * inverse.astype(np.float32))
+        # The inverse of an extreme norm is no normal float32.
+        return torch.from_numpy(taken * inverse).to(work)
 
     def _split(self, bias: torch.Tensor, columns: torch.Tensor, shift: torch.Tensor) -> None:
         rest = bias
