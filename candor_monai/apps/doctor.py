@@ -221,8 +221,8 @@ def run_doctor(
     overlap = [name for name in encoder.get("overlaps") or () if name == cohort.name]
     if overlap:
         checks.append(Check("encoder", NOTE, f"it was trained on {cohort.name}: its numbers there are flattered."))
-    checks += check_cohort(cohort)
-    checks += check_groups(cohort, options)
+    told_elsewhere = [*check_cohort(cohort), *check_groups(cohort, options)]  # results.json has these as rows
+    checks += told_elsewhere
     stored_only = isinstance(context.store, ArrayStore)
     to_encode = 0 if stored_only else len(context.store.missing(context.image_ids, context.sources))
     checks += check_space(context, options, to_encode)
@@ -234,7 +234,7 @@ def run_doctor(
     for check in checks:
         if warm_up or check.status != OK:
             print(check, flush=True)
-        if check.status == NOTE:
+        if check.status == NOTE and check not in told_elsewhere:
             context.warn(f"{check.name}: {check.message}")
     stops = [check for check in checks if check.status == STOP]
     if stops:
