@@ -1,24 +1,34 @@
-"""Progress of an engine: how far, how fast, how long still."""
+"""ProgressHandler of an engine: how far, how fast, how long still."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
 
 
-class Progress:
+def images_of(engine: Engine) -> int:
+    """Images of the batch at hand; places left blank (``index`` -1) do not count."""
+    batch: Any = engine.state.batch
+    if isinstance(batch, Mapping):
+        index = batch.get("index")
+        return int((index >= 0).sum()) if index is not None else len(next(iter(batch.values())))
+    return sum(int(item["index"]) >= 0 if isinstance(item, Mapping) and "index" in item else 1 for item in batch)
+
+
+class ProgressHandler:
     """A progress bar with rate and time left on a terminal; now and then a line elsewhere.
 
     Args:
         total: items of the whole run.
-        label: what is being done.
+        description: what is being done.
         unit: name of an item.
-        count: items of the batch that was just completed, from the engine; None counts one a batch.
+        count: items of the batch that was just completed, from the engine; None counts the images of a batch of
+            :class:`~candor_monai.data.encode_loader.EncodeLoader`, or the rows of any other.
         stream: where it is written; None: standard error.
         every: seconds between two lines where the stream is not a terminal.
     """
@@ -26,16 +36,16 @@ class Progress:
     def __init__(
         self,
         total: int,
-        label: str = "",
+        description: str = "",
         unit: str = "image",
         count: Callable[[Engine], int] | None = None,
         stream: TextIO | None = None,
         every: float = 30.0,
     ) -> None:
         self.total = total
-        self.label = label
+        self.description = description
         self.unit = unit
-        self.count = count or (lambda engine: 1)
+        self.count = count or images_of
         self.stream = stream
         self.every = every
         self._done = 0
@@ -59,7 +69,7 @@ class Progress:
             from tqdm import tqdm
 
             self._bar = tqdm(
-                total=self.total, desc=self.label, unit=f" {self.unit}", file=stream, dynamic_ncols=True, leave=True
+                total=self.total, desc=self.description, unit=f" {self.unit}", file=stream, dynamic_ncols=True, leave=True
             )
 
     def _step(self, engine: Engine) -> None:
@@ -84,7 +94,7 @@ class Progress:
     def line(self, elapsed: float) -> str:
         """The line for the items done after ``elapsed`` seconds.
 
-        >>> progress = Progress(200, "encoding")
+        >>> progress = ProgressHandler(200, "encoding")
         >>> progress._done = 50
         >>> progress.line(10.0)
         'encoding: 50 of 200 images (25 %), 5.0 images/s, 0:30 left'
@@ -92,7 +102,7 @@ class Progress:
         rate = self._done / elapsed if elapsed > 0 else 0.0
         left = (self.total - self._done) / rate if rate > 0 else None
         share = 100 * self._done // self.total if self.total else 100
-        text = f"{self.label}: {self._done} of {self.total} {self.unit}s ({share} %), {rate:.1f} {self.unit}s/s"
+        text = f"{self.description}: {self._done} of {self.total} {self.unit}s ({share} %), {rate:.1f} {self.unit}s/s"
         if self._done >= self.total:
             return f"{text}, took {_clock(elapsed)}"
         return text if left is None else f"{text}, {_clock(left)} left"

@@ -16,7 +16,6 @@ from candor_monai.data.feature_store import FeatureStore
 from candor_monai.data.store_dataset import StoreDataset, StoreLoader, prepare_store_batch
 from candor_monai.data.store_rows import Sources
 from candor_monai.handlers.feature_saver import FeatureSaver
-from candor_monai.handlers.progress import Progress
 from candor_monai.utils import DecodeError, UserError
 
 SIZE = 8
@@ -286,26 +285,3 @@ def test_saving_costs_little(store):
     saver.flush()
     # 200 images a second is fast for an encoder on CPU; 5 % of that is 0.25 ms an image
     assert saver.seconds / (64 * batches) < 0.00025
-
-
-def test_progress_tells_rate_and_time_left(store, capsys):
-    items = [image(n + 1) for n in range(6)]
-    progress = Progress(6, "encoding", count=lambda e: int((e.state.batch["index"] >= 0).sum()), every=0.0)
-    run(store, items, batch_size=4, handlers=[progress])
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("encoding: 4 of 6 images (66 %), ")
-    assert lines[0].endswith(" left")
-    assert lines[-1].startswith("encoding: 6 of 6 images (100 %), ")
-
-
-def test_progress_draws_a_bar_on_a_terminal(store):
-    import io
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    screen = Terminal()
-    run(store, [image(1)] * 4, handlers=[Progress(1, "encoding", unit="batch", stream=screen)])
-    assert "encoding: 100%" in screen.getvalue()
-    assert "batch/s" in screen.getvalue()
