@@ -16,7 +16,9 @@ from .wording import group_name, number
 
 # A page with more examples than this shows smaller pictures.
 MANY_EXAMPLES = 150
+# Bytes of markup of an example without its tiles, and of a tile without its picture.
 MARKUP_OF_EXAMPLE = 900
+MARKUP_OF_ID = 150
 AGREES = 1e-6
 
 
@@ -108,7 +110,13 @@ def build_gallery(
         budget: bytes of pictures and markup.
     """
     options = results["options"]
+    rank = {name: place for place, name in enumerate(order)}
     examples = discordant_examples(queries, count)
+    chosen = len(examples)
+    if chosen:
+        place = examples["encoder"].map(lambda name: rank.get(name, len(rank)))
+        examples = examples.assign(encoder_place=place).sort_values(["place", "encoder_place"], kind="stable")
+        examples = examples.iloc[: max(0, budget) // MARKUP_OF_EXAMPLE]
     if neighbours is None and features is not None and len(examples):
         neighbours = nearest_neighbours(
             examples,
@@ -119,16 +127,14 @@ def build_gallery(
             exclude_same_patient=bool(options.get("exclude_same_patient", False)),
         )
     found = _by_query(neighbours)
-    pictures = Pictures(thumbnails if images else lambda image_id: None, 64 if len(examples) > MANY_EXAMPLES else 96)
-    rank = {name: place for place, name in enumerate(order)}
+    pictures = Pictures(thumbnails if images else lambda image_id: None, 64 if chosen > MANY_EXAMPLES else 96)
     records: list[dict[str, Any]] = examples.to_dict("records")  # type: ignore[assignment]
-    records.sort(key=lambda row: (row["place"], rank.get(row["encoder"], len(rank))))
     kept: dict[tuple[str, str, str], list[Example]] = {}
     spent = shown = 0
     for row in records:
         near = found.get((row["encoder"], row["task"], row["finding"], row["image_id"]), {1: [], 0: []})
         ids = [row["image_id"], *(i for side in near.values() for i, _ in side)]
-        spent += MARKUP_OF_EXAMPLE + (pictures.cost(ids) if images else 90 * len(ids))
+        spent += MARKUP_OF_EXAMPLE + (pictures.cost(ids) if images else MARKUP_OF_ID * len(ids))
         if spent > budget:
             break
         kept.setdefault((row["task"], row["finding"], row["encoder"]), []).append(_example(row, near, pictures, images))
@@ -136,21 +142,22 @@ def build_gallery(
     return Gallery(
         cells=_cells(queries, kept, rank),
         shown=shown,
-        chosen=len(records),
+        chosen=chosen,
         store=pictures.store(),
         has_neighbours=neighbours is not None and len(neighbours) > 0,
         images=images,
     )
 
 
-def _by_query(neighbours: pd.DataFrame | None) -> dict[tuple[str, str, str, str], dict[int, list[tuple[str, float]]]]:
-    found: dict[tuple[str, str, str, str], dict[int, list[tuple[str, float]]]] = {}
+def _by_query(neighbours: pd.DataFrame | None) -> dict[tuple[str, ...], dict[int, list[tuple[str, float]]]]:
+    found: dict[tuple[str, ...], dict[int, list[tuple[str, float]]]] = {}
     if neighbours is None:
         return found
-    for row in neighbours.sort_values("rank", kind="stable").to_dict("records"):
-        key = (row["encoder"], row["task"], row["finding"], row["query"])
-        sides = found.setdefault(key, {1: [], 0: []})
-        sides[int(row["label"])].append((row["image_id"], float(row["similarity"])))
+    columns = ("encoder", "task", "finding", "query", "label", "image_id", "similarity")
+    ordered = neighbours.sort_values("rank", kind="stable")
+    for *key, label, image_id, similarity in zip(*(ordered[name].to_numpy() for name in columns), strict=True):
+        sides = found.setdefault(tuple(key), {1: [], 0: []})
+        sides[int(label)].append((image_id, float(similarity)))
     return found
 
 

@@ -58,21 +58,24 @@ def nearest_neighbours(
     Returns:
         the columns of :data:`COLUMNS`; label is 1 or 0, rank counts from 1, similarity is the cosine.
     """
-    rows: list[tuple[Any, ...]] = []
-    drawn = {place: part.sort_values("rank") for place, part in candidates.groupby(PLACE, sort=False)}
     by_patient = sets == "patient" or exclude_same_patient
-    for (encoder, *place), asked in examples.groupby(["encoder", *PLACE], sort=False):
-        part = drawn.get(tuple(place))
-        if part is None:
+    drawn = {
+        place: tuple(part.sort_values("rank")[name].to_numpy() for name in ("image_id", "label", "patient"))
+        for place, part in candidates.groupby(PLACE, sort=False)
+    }
+    asked_id, asked_patient = examples["image_id"].to_numpy(), examples["patient"].to_numpy()
+    rows: list[tuple[Any, ...]] = []
+    cells: Any = examples.groupby(["encoder", *PLACE], sort=False).indices
+    for (encoder, task, finding, group), at in cells.items():
+        if (task, finding, group) not in drawn:
             continue
-        ids = [str(i) for i in part["image_id"]]
-        unit = _unit(features(str(encoder), ids + [str(i) for i in asked["image_id"]]))
-        for offset, example in enumerate(asked.to_dict("records")):
+        ids, label, patient = drawn[task, finding, group]
+        unit = _unit(features(str(encoder), [str(i) for i in (*ids, *asked_id[at])]))
+        for offset, query in enumerate(at):
             similarity = unit[: len(ids)] @ unit[len(ids) + offset]
-            keep = np.array([i != example["image_id"] for i in ids])
-            if by_patient and isinstance(example.get("patient"), str):
-                keep &= (part["patient"] != example["patient"]).to_numpy()
-            label = part["label"].to_numpy()
+            keep = ids != asked_id[query]
+            if by_patient and isinstance(asked_patient[query], str):
+                keep &= patient != asked_patient[query]
             sides = {value: np.flatnonzero(keep & (label == value)) for value in (1, 0)}
             if sets == "patient":
                 equal = min(len(side) for side in sides.values())
@@ -80,7 +83,7 @@ def nearest_neighbours(
             for value, side in sides.items():
                 nearest = side[np.argsort(-similarity[side], kind="stable")[:k]]
                 rows += [
-                    (encoder, *place, example["image_id"], value, rank, ids[i], float(similarity[i]))
+                    (encoder, task, finding, group, asked_id[query], value, rank, ids[i], float(similarity[i]))
                     for rank, i in enumerate(nearest, 1)
                 ]
     return pd.DataFrame(rows, columns=list(COLUMNS))

@@ -21,7 +21,7 @@ from .equal_sets import equal_sets_drawing
 from .gallery import Gallery, build_gallery
 from .heat_map import heat_map
 from .interval_plot import interval_axis, interval_key
-from .report_facts import cohorts_of, flat, label_rows, leakage, moment, rejections, seconds, trained_on
+from .report_facts import cohorts_of, controls, flat, label_rows, leakage, moment, rejections, seconds, trained_on
 from .report_rows import TaskTables, encoder_order, task_matrix, task_tables
 from .scatter_plot import scatter_plot
 from .verdicts import LABELS, LEAST_CANDIDATES, LEAST_PATIENTS
@@ -114,6 +114,7 @@ def render(results: Mapping[str, Any], rejected: pd.DataFrame, gallery: Gallery)
         run={"started": None, **results["run"]},
         version=results["versions"].get("candor_monai"),
         options={"k": 5, "sets": "patient", **results["options"]},
+        notices=[*controls(results["options"]), *results["warnings"]],
         accounting=results["accounting"],
         encoders=[{**dict.fromkeys(ENCODER_KEYS), **card} for card in results["encoders"]],
         name=titles(results),

@@ -107,15 +107,48 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, _scalar(value)
 
 
+def controls(options: Mapping[str, Any]) -> list[str]:
+    """What a reader must know first when the options ask another question than the usual one.
+
+    >>> controls({"shuffle_labels": "patient"})[0].split(":")[0]
+    'The labels were shuffled over patients in this run'
+    >>> controls({"sets": "patient", "roles": "positives"})
+    []
+    """
+    told = []
+    if options.get("shuffle_labels"):
+        told.append(
+            f"The labels were shuffled over {options['shuffle_labels']}s in this run: it is a control. D should be at "
+            "chance for every encoder, and nothing here describes the findings."
+        )
+    if options.get("roles") == "negatives":
+        told.append(
+            "The roles were exchanged in this run: negative images are the queries, and D is the share of them whose "
+            "nearest neighbours are positive. Read “positive” as “negative” below, and the reverse."
+        )
+    if options.get("matched") is False:
+        told.append(
+            "Images were compared across groups in this run (matched: false): differences between hospitals, machines "
+            "and views can pass for the finding."
+        )
+    if options.get("isolated"):
+        told.append("Only positive images with no other finding, and negative images with none at all, were used.")
+    if options.get("queries") == "boxed":
+        told.append("Only positive images in which an expert marked the finding were asked about.")
+    return told
+
+
 def label_rows(cohort: Mapping[str, Any], results: Mapping[str, Any]) -> list[tuple[str, str, str, str, str]]:
     """Finding, positive, negative, uncertain, unlabelled: from the cohort, or counted from the groups' rows."""
     said = cohort.get("labels")
     if said:
         keys = ("positive", "negative", "uncertain", "unlabelled")
         return [(str(row.get("finding", "")), *(count(row.get(key)) for key in keys)) for row in said]  # type: ignore[misc]
-    rows = [row for row in results["discordance"] if row["level"] == "finding"]
     own = set(cohort.get("findings") or ())
-    first = {row["finding"]: row for row in reversed(rows) if not own or row["finding"] in own}
+    first: dict[str, Mapping[str, Any]] = {}
+    for row in results["discordance"]:
+        if row["level"] == "finding" and (not own or row["finding"] in own):
+            first.setdefault(row["finding"], row)
     return [
         (finding, count(row.get("n_positive")), count(row.get("n_negative")), MISSING, MISSING)
         for finding, row in first.items()

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from .answer import summary_rows, tasks_of, titles
 from .interval_plot import interval_plot
-from .verdicts import LABELS, Verdict, is_ranked, reference, tested_p, verdict
+from .verdicts import LABELS, Verdict, corrected_p, is_ranked, reference, verdict
 from .wording import MISSING, count, group_name, interval, number, probability
 
 # More findings than this are not drawn as a matrix, and more rows than that are shown as numbers only.
@@ -77,7 +77,7 @@ def report_row(
         "kind": "total" if total else "conditional" if conditional != MISSING else "",
         "conditional": conditional,
         "chance": number(reference(row) if reference(row) is not None else row.get("chance")),
-        "p": probability(tested_p(row)),
+        "p": probability(corrected_p(row)),
         "D_all": number(row.get("D_all")),
         "D_all_interval": interval(row.get("D_all_lo"), row.get("D_all_hi")),
         "auroc": number(row.get("margin_auroc")),
@@ -111,8 +111,9 @@ def task_tables(results: Mapping[str, Any], task: str, detail: bool = True) -> T
     rows = [row for row in results["discordance"] if row["task"] == task]
     name = titles(results)
     findings = tuple(dict.fromkeys(row["finding"] for row in rows if row["level"] == "finding"))
-    shown = tuple(_finding_rows(rows, findings, name, detail))
-    compact = _compact(results, task, findings, name) if len(shown) > FULL_ROWS else ((), ())
+    many = sum(row["level"] == "finding" for row in rows) > FULL_ROWS
+    shown = tuple(_finding_rows(rows, findings, name, detail and not many))
+    compact = _compact(results, task, findings, name) if many else ((), ())
     tally = {code: sum(r.says.code == code for r in shown) for code in LABELS}
     return TaskTables(
         task=task,

@@ -82,7 +82,7 @@ def verdict(row: Mapping[str, Any]) -> Verdict:
 
 
 def _tested(row: Mapping[str, Any], reason: str | None) -> Verdict:
-    low, high, chance, p = row.get("D_total_lo"), row.get("D_total_hi"), reference(row), tested_p(row)
+    low, high, chance, p = row.get("D_total_lo"), row.get("D_total_hi"), reference(row), corrected_p(row)
     lacking = [
         name
         for name, value in (("total interval", low), ("permutation test", p), ("chance level", chance))
@@ -103,7 +103,7 @@ def _tested(row: Mapping[str, Any], reason: str | None) -> Verdict:
     )
 
 
-def tested_p(row: Mapping[str, Any]) -> float | None:
+def corrected_p(row: Mapping[str, Any]) -> float | None:
     """The p-value that a statement rests on: corrected for the number of tests where the run did so."""
     return row.get("q_chance") if row.get("q_chance") is not None else row.get("p_chance")
 
