@@ -89,7 +89,7 @@ class MappedDataset:
 
     def map(self, items: Iterable[tuple[int, Any]]) -> Iterator[Result]:
         """Load the items whose indices are given; one that raises is rejected, and the others go on."""
-        for index, _ in items:
+        for index, *_ in items:
             before = time.perf_counter()
             pixels: np.ndarray | DecodeError
             try:

@@ -19,7 +19,7 @@ import torch
 from candor_monai.utils.errors import DecodeError
 
 from .blocks import EMPTY, work_blocks
-from .store_rows import Sources, stat_sources
+from .store_rows import ABSENT, Sources, stat_sources
 
 if TYPE_CHECKING:
     from .cohort import Cohort
@@ -31,8 +31,13 @@ Result = tuple[int, "np.ndarray | DecodeError", Any, float]
 class Pool(Protocol):
     """What is needed of a :class:`~candor_monai.data.decode_pool.DecodePool`."""
 
-    def map(self, items: Iterable[tuple[int, Any]]) -> Iterator[Result]:
-        """Decode ``(index, path)`` pairs, in order: ``(index, canonical pixels or error, meta or None, seconds)``."""
+    def map(self, items: Iterable[tuple[int, Any, tuple[int, int] | None]]) -> Iterator[Result]:
+        """Decode, in order: ``(index, canonical pixels or error, ImageMeta or None, seconds)``.
+
+        Args:
+            items: ``(index, path or bytes, expected)``; expected is the (size, modification time in ns) that the file
+                must still have, or None.
+        """
         ...
 
 
@@ -191,7 +196,7 @@ class EncodeLoader:
             return False
 
         try:
-            with closing(_Decoded(self.pool, self.records.open, self.blocks[self.blocks != EMPTY].tolist())) as decoded:
+            with closing(_Decoded(self.pool, self.records, self.blocks[self.blocks != EMPTY].tolist())) as decoded:
                 for block in self.blocks:
                     if not put(self._batch(block, decoded)):
                         return
@@ -226,21 +231,24 @@ class EncodeLoader:
 class _Decoded:
     """The pool's results in the order of ``wanted``; an image that cannot even be opened never reaches the pool."""
 
-    def __init__(self, pool: Pool, open_image: Callable[[int], Any], wanted: Iterable[int]) -> None:
+    def __init__(self, pool: Pool, records: EncodeRecords, wanted: Iterable[int]) -> None:
         self._unopened: dict[int, DecodeError] = {}
-        self._results = pool.map(self._items(open_image, wanted))
+        self._results = pool.map(self._items(records, wanted))
         self._ahead: Result | None = None
 
-    def _items(self, open_image: Callable[[int], Any], wanted: Iterable[int]) -> Iterator[tuple[int, Any]]:
+    def _items(
+        self, records: EncodeRecords, wanted: Iterable[int]
+    ) -> Iterator[tuple[int, Any, tuple[int, int] | None]]:
         for index in wanted:
             try:
-                item = open_image(index)
+                item = records.open(index)
             except DecodeError as error:
                 self._unopened[index] = error
             except OSError as error:
                 self._unopened[index] = DecodeError("unreadable", f"cannot be read: {error.strerror}")
             else:
-                yield index, item
+                state = int(records.sources.size[index]), int(records.sources.mtime_ns[index])
+                yield index, item, None if isinstance(item, bytes) or ABSENT in state else state
 
     def take(self, index: int) -> Result:
         """The result of image ``index``, the next one due."""

@@ -44,6 +44,12 @@ class CalibrationEncoder(nn.Module):
         ValueError: another kind.
     """
 
+    blur: Tensor
+    centre: Tensor
+    projection: Tensor
+    envelope: Tensor
+    stripes: Tensor
+
     def __init__(self, kind: str = "blind") -> None:
         super().__init__()
         if kind not in ("blind", "marker"):

@@ -28,7 +28,8 @@ class Pool:
         self.decoded = []
 
     def map(self, items):
-        for index, item in items:
+        for index, item, expected in items:
+            assert expected == (index, index + 1000)  # the pool refuses a file that is not in this state any more
             self.decoded.append(index)
             error = isinstance(item, DecodeError)
             yield index, item, None if error else SimpleNamespace(codec="native", rows=SIZE), 0.001
