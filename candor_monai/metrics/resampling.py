@@ -139,10 +139,17 @@ def uniform_bits(patients: Sequence[str], key: tuple[str | int, ...], draws: int
     counter = np.arange(1, words + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     for block in range(0, len(ids), 4096):
         rows = slice(block, min(block + 4096, len(ids)))
-        word = _mixed(start[rows, None] + counter[None, :])
+        word = splitmix64(start[rows, None] + counter[None, :])
         for part in range(4):
             out[rows, part::4] = (word >> np.uint64(16 * part)).astype(np.uint16)
     return out[:, :draws]
+
+
+def splitmix64(word: np.ndarray) -> np.ndarray:
+    """The output function of SplitMix64 (Steele, Lea and Flood 2014): uint64 in, well mixed uint64 out."""
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))
 
 
 def resample_mean(values: np.ndarray, patient_codes: np.ndarray, weights: np.ndarray) -> Replicates:
@@ -337,13 +344,6 @@ def conditional_interval(
     if len(np.atleast_1d(values)) == 0:
         return Interval(reason="no query")
     return percentile_interval(resample_mean(values, patient_codes, weights), min_patients)
-
-
-def _mixed(word: np.ndarray) -> np.ndarray:
-    """The output function of SplitMix64 (Steele, Lea and Flood 2014), on uint64 that wraps."""
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))
 
 
 def _poisson_table() -> np.ndarray:

@@ -1,0 +1,476 @@
+"""The permutation test of D against chance, and the mean of D under it (`chance_null`).
+
+Label vectors are exchanged between patients (`patient_exchange`), the queries are the images that become
+positive, and the candidate sets are drawn again by the same rules. The same exchanges serve all groups, all
+findings and all encoders, so pooled levels and the smallest D over several encoders have null distributions
+too. A cell stops early once both tails of its null distribution hold enough exchanges to know p.
+
+In groups of more images than `MAX_LISTED`, and for findings with very many comparisons, the test uses the
+first queries in the order of the query sample, in the data and in every exchange alike; the candidate sets
+are always whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from .cells import Cell
+from .draw import POOLED_GROUP, draw_key, effective_labels
+from .keyed_hash import keyed_rank, stable_fraction
+from .null_discordance import Relabelled, Rules, from_distances, from_lists
+from .observations import Observations
+from .options import Options
+from .patient_exchange import PatientExchange
+from .resampling import MIN_POSITIVE_PATIENTS, Replicates, pool_replicates, weighted_mean_replicates
+
+MIN_CANDIDATES = 20
+MIN_MOVABLE = 0.8
+MAX_LISTED = 4096
+CHECK_EVERY = 256
+ENOUGH_IN_TAIL = 100
+MAX_OPERATIONS = 1e12
+_MAX_LIST = 2048
+
+
+@dataclass(frozen=True)
+class NullReplicates:
+    """D of a cell or a pooled level, and what it is in every exchange of labels.
+
+    Args:
+        values: numerators and denominators of the data and of the exchanges.
+        positives: positive images of the cell.
+        movable: those of them whose patient has a partner to exchange labels with.
+        reason: why nothing is said against chance, or None.
+    """
+
+    values: Replicates
+    positives: int
+    movable: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class ChanceTest:
+    """The outcome of the test against chance; undefined numbers are None.
+
+    Args:
+        p: two-sided.
+        mean: of D over the exchanges (`chance_null`).
+        sd: of D over the exchanges.
+        permutations: exchanges used.
+        movable_share: share of the positives whose labels can move.
+        reason: why there is no p, or None.
+    """
+
+    p: float | None
+    mean: float | None
+    sd: float | None
+    permutations: int
+    movable_share: float | None
+    reason: str | None
+
+
+def permutation_replicates(
+    cells: Sequence[Cell],
+    features: np.ndarray,
+    observations: Observations,
+    options: Options,
+    exchange: PatientExchange | None = None,
+    early_stop: bool = True,
+) -> list[NullReplicates]:
+    """D of every cell in up to `options.permutations` exchanges of labels between patients.
+
+    Args:
+        cells: from the exact engine.
+        features: the stored rows, shape (N, d).
+        observations: the cohort.
+        options: of the evaluation.
+        exchange: from `cohort_exchange`, when several encoders share it.
+        early_stop: stop a cell when both tails hold `ENOUGH_IN_TAIL` exchanges.
+
+    Returns:
+        one item a cell, in order.
+    """
+    exchange = exchange or cohort_exchange(observations, options)
+    labels = effective_labels(observations, options)
+    groups: dict[str, _Group] = {}
+    states = []
+    for cell in cells:
+        if cell.group not in groups:
+            groups[cell.group] = _Group(cell.group, features, observations, options)
+        states.append(_CellNull(cell, groups[cell.group], labels, observations, options, exchange))
+    for group in groups.values():
+        group.prepare([state for state in states if state.group is group and state.listed])
+    done = 0
+    while done < options.permutations and any(state.running for state in states):
+        end = min(done + CHECK_EVERY, options.permutations)
+        step = max(1, min(CHECK_EVERY, options.memory_bytes // (64 * len(observations)), end - done))
+        for first in range(done, end, step):
+            count = min(step, end - first)
+            sources = exchange.sources(first, count)
+            destinations = np.empty_like(sources)
+            np.put_along_axis(destinations, sources, np.arange(sources.shape[1])[None, :], axis=1)
+            for group in groups.values():
+                running = [state for state in states if state.group is group and state.running]
+                if running:
+                    moved = group.local(sources), group.local(destinations)
+                    for state in running:
+                        state.extend(*moved)
+        done = end
+        for state in states:
+            state.running = state.running and not (early_stop and state.decided())
+    return [state.result() for state in states]
+
+
+def cohort_exchange(observations: Observations, options: Options) -> PatientExchange:
+    """The exchanges of a cohort, keyed by the seed and the task."""
+    return PatientExchange(
+        observations.units,
+        observations.unit_names.tolist(),
+        observations.group,
+        observations.order,
+        observations.site,
+        (options.seed, observations.task),
+    )
+
+
+def chance_test(null: NullReplicates) -> ChanceTest:
+    """Two-sided p of D against its exchanges, with their mean and standard deviation."""
+    values = null.values.values()
+    values = values[np.isfinite(values)]
+    share = null.movable / null.positives if null.positives else None
+    reason = null.reason
+    if reason is None and null.values.estimate is None:
+        reason = "no query"
+    if reason is None and len(values) == 0:
+        reason = "no permutation"
+    mean = float(values.mean()) if len(values) else None
+    sd = float(values.std(ddof=1)) if len(values) > 1 else None
+    p = None if reason is not None else permutation_p(float(null.values.estimate or 0.0), values)
+    return ChanceTest(p, mean, sd, len(values), share, reason)
+
+
+def permutation_p(value: float, null: np.ndarray) -> float:
+    """min(1, 2·min((1 + #≤)/(B + 1), (1 + #≥)/(B + 1))).
+
+    Args:
+        value: the statistic on the data.
+        null: the statistic in B exchanges, shape (B,).
+
+    Examples:
+        >>> permutation_p(0.1, np.array([0.4, 0.5, 0.6]))
+        0.5
+    """
+    slack = 1e-12
+    below = (1 + int((null <= value + slack).sum())) / (len(null) + 1)
+    above = (1 + int((null >= value - slack).sum())) / (len(null) + 1)
+    return min(1.0, 2 * min(below, above))
+
+
+def pool_nulls(parts: Sequence[NullReplicates]) -> NullReplicates:
+    """The null distribution of a pooled D: the exchanges are shared, so numerators and denominators add up.
+
+    Parts that stopped early cut the others to the exchanges they have in common.
+
+    Raises:
+        ValueError: no part is given.
+    """
+    return _joined(parts, pool_replicates(_common([part.values for part in parts])))
+
+
+def weighted_mean_nulls(parts: Sequence[NullReplicates], weights: Sequence[float]) -> NullReplicates:
+    """The null distribution of a weighted mean of pooled values, over the exchanges in common.
+
+    Raises:
+        ValueError: no part is given, the lengths differ, a part has no value, or no weight is positive.
+    """
+    return _joined(parts, weighted_mean_replicates(_common([part.values for part in parts]), weights))
+
+
+def _joined(parts: Sequence[NullReplicates], values: Replicates) -> NullReplicates:
+    positives, movable = sum(part.positives for part in parts), sum(part.movable for part in parts)
+    return NullReplicates(values, positives, movable, _fixed(positives, movable))
+
+
+def _common(parts: Sequence[Replicates]) -> list[Replicates]:
+    if not parts:
+        raise ValueError("parts: nothing to pool")
+    count = min(len(part.numerators) for part in parts)
+    return [
+        Replicates(part.numerator, part.denominator, part.numerators[:count], part.denominators[:count])
+        for part in parts
+    ]
+
+
+def _fixed(positives: int, movable: int) -> str | None:
+    if movable < MIN_MOVABLE * positives:
+        return f"{positives - movable} of {positives} positives belong to patients without a partner to exchange with"
+    return None
+
+
+class _Group:
+    """The images of one group: positions, patients, distances between them."""
+
+    def __init__(self, name: str, features: np.ndarray, observations: Observations, options: Options) -> None:
+        everybody = np.arange(len(observations))
+        code = None if name == POOLED_GROUP and not options.matched else observations.group_names.index(name)
+        self.rows = everybody if code is None else np.flatnonzero(observations.group == code)
+        self._place = np.full(len(observations), -1, np.int64)
+        self._place[self.rows] = np.arange(len(self.rows))
+        self.unit = np.unique(observations.units[self.rows], return_inverse=True)[1]
+        self.single = len(np.unique(self.unit)) == len(self.unit)
+        self.query_rank = _query_rank(observations, options, self.rows)
+        self._features = features
+        self._matrix: np.ndarray | None = None
+        self._points: torch.Tensor | None = None
+        self._centre = _unit_rows(features, self.rows[: min(len(self.rows), MAX_LISTED)]).mean(axis=0)
+        self.listed = np.empty(0, np.int64)
+        self.index = self.distance = np.empty((0, 0))
+        self.row_of_list = np.full(len(self.rows), -1, np.int64)
+
+    @property
+    def small(self) -> bool:
+        return len(self.rows) <= MAX_LISTED
+
+    def prepare(self, states: Sequence[_CellNull]) -> None:
+        """Make what the cells need: all distances of a small group, and lists of nearest images."""
+        if self.small and len(self.rows):
+            everyone = np.arange(len(self.rows))
+            self._matrix = self.distances(everyone[None], everyone[None])[0]
+        if not states:
+            return
+        self.listed = np.argsort(self.query_rank, kind="stable")[:MAX_LISTED]
+        self.row_of_list[self.listed] = np.arange(len(self.listed))
+        length = min(len(self.rows), max(state.list_length for state in states))
+        self.index = np.empty((len(self.listed), length), np.int32)
+        self.distance = np.empty((len(self.listed), length), np.float32)
+        everyone = np.arange(len(self.rows))
+        for start in range(0, len(self.listed), 256):
+            part = slice(start, start + 256)
+            far = self.distances(self.listed[None, part], everyone[None])[0]
+            nearest = torch.topk(torch.from_numpy(far), length, dim=1, largest=False, sorted=True)
+            self.index[part], self.distance[part] = nearest.indices.numpy(), nearest.values.numpy()
+
+    def distances(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        """1 − cosine, shape (B, Q, n), float32, of positions (B, Q) and (B, n)."""
+        if self._matrix is not None:
+            return self._matrix[queries[:, :, None], candidates[:, None, :]]
+        left, right = self._point(queries), self._point(candidates)
+        far = torch.baddbmm(0.5 * (right * right).sum(dim=2)[:, None, :], left, right.transpose(1, 2), alpha=-1)
+        far += 0.5 * (left * left).sum(dim=2)[:, :, None]
+        return far.numpy()
+
+    def local(self, rows: np.ndarray) -> np.ndarray:
+        """Exchanges of the cohort's rows as exchanges of positions in the group, shape (B, images)."""
+        return self._place[rows[:, self.rows]]
+
+    def positions(self, rows: np.ndarray) -> np.ndarray:
+        return self._place[rows]
+
+    def _point(self, positions: np.ndarray) -> torch.Tensor:
+        wanted, back = np.unique(positions, return_inverse=True)
+        point = (_unit_rows(self._features, self.rows[wanted]) - self._centre).astype(np.float32)
+        return torch.from_numpy(point)[torch.from_numpy(back.reshape(positions.shape))]
+
+
+class _CellNull:
+    """One cell on its way through the exchanges."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        group: _Group,
+        labels: np.ndarray,
+        observations: Observations,
+        options: Options,
+        exchange: PatientExchange,
+    ) -> None:
+        self.group, self._cell, self._options = group, cell, options
+        column = observations.finding_index(cell.finding)
+        self._label = labels[group.rows, column]
+        self._positive = np.flatnonzero(self._label == 1)
+        key = draw_key(observations, options, cell.finding, cell.group, 0)
+        self._order = keyed_rank(observations.digests[group.rows], "draw", *key)
+        self._rank = np.argsort(self._order, kind="stable")
+        self._allowed_image, self._allowed_label = _eligible(observations, options, group, column)
+        self.movable = int(exchange.movable[cell.rows_pos].sum())
+        self.reason = _no_statement(cell, observations, self.movable)
+        self.running = cell.n > options.k and _fixed(len(cell.rows_pos), self.movable) is None
+        by_patient = options.sets == "patient" or options.exclude_same_patient
+        balance = None
+        if options.balance_removed and options.sets == "image":
+            balance = stable_fraction(observations.digests[group.rows], "balance", *key)
+        self._rules = Rules(
+            group.unit if by_patient else np.arange(len(group.rows)), options.sets == "patient", balance, options.k
+        )
+        self._numerators: list[np.ndarray] = []
+        self._denominators: list[np.ndarray] = []
+        self.listed, self._most = False, options.max_queries
+        if self.running:
+            self._plan(features_width=int(np.shape(group._features)[1]))
+        self._observe()
+
+    @property
+    def list_length(self) -> int:
+        """Images that hold three times the k members that are looked for."""
+        share = self._cell.n / len(self.group.rows)
+        return min(int(3 * self._options.k / share) + 64, _MAX_LIST)
+
+    def _plan(self, features_width: int) -> None:
+        """Choose the cheaper way, and how many queries it can afford."""
+        images, n, k = len(self.group.rows), self._cell.n, self._options.k
+        queries = len(self._cell.queries)
+        if self.group.small:
+            self.listed = 4 * (2 * k * images / n + _LIST_OVERHEAD) < 2 * n
+            return
+        listed = queries * MAX_LISTED / images
+        affordable = MAX_OPERATIONS / (4.0 * n * features_width * self._options.permutations)
+        self.listed = listed > min(queries, affordable)
+        if not self.listed:
+            self._most = max(MIN_CANDIDATES, int(min(affordable, self._most)))
+
+    def _observe(self) -> None:
+        """D of the data, over the queries that the test uses."""
+        used = self._queries(np.arange(len(self.group.rows))[None, :])
+        rows = self._cell.queries[self._cell.own]
+        inside = np.isin(self.group.positions(rows), used)
+        self._queries_used = int(inside.sum())
+        self._discordant = int((self._cell.dm[self._cell.own][inside] > 0).sum())
+
+    def extend(self, sources: np.ndarray, destinations: np.ndarray) -> None:
+        """Score some further exchanges, given as positions in the group, shape (B, images)."""
+        cohorts = Relabelled(
+            self._queries(destinations),
+            self._first(self._ranked(destinations[:, self._positive]), None),
+            self._negatives(sources),
+        )
+        if self.listed:
+            group = self.group
+            found = from_lists(cohorts, self._rules, group.index, group.distance, group.row_of_list, group.distances)
+        else:
+            found = from_distances(cohorts, self._rules, self.group.distances)
+        self._numerators.append(found[0])
+        self._denominators.append(found[1])
+
+    def decided(self) -> bool:
+        """Whether both tails hold enough exchanges to know p."""
+        values = self.result().values
+        found = values.values()
+        value = values.estimate
+        if value is None:
+            return True
+        low, high = (found <= value + 1e-12).sum(), (found >= value - 1e-12).sum()
+        return bool(min(low, high) >= ENOUGH_IN_TAIL)
+
+    def result(self) -> NullReplicates:
+        none = [np.empty(0)]
+        values = Replicates(
+            float(self._discordant),
+            float(self._queries_used),
+            np.concatenate(self._numerators or none).astype(np.float64),
+            np.concatenate(self._denominators or none).astype(np.float64),
+        )
+        return NullReplicates(values, len(self._cell.rows_pos), self.movable, self.reason)
+
+    def _queries(self, destinations: np.ndarray) -> np.ndarray:
+        """The queries of each exchange: eligible new positives, in query order, shape (B, Q), −1 for none."""
+        images = destinations[:, self._positive]
+        allowed = self._allowed_label[self._positive][None, :] & self._allowed_image[images]
+        if self.listed:
+            allowed &= self.group.query_rank[images] < MAX_LISTED
+        last = len(self.group.rows)
+        rank = np.where(allowed, self.group.query_rank[images], last)
+        order = np.argsort(rank, axis=1, kind="stable")[:, : self._most]
+        queries = np.take_along_axis(images, order, axis=1)
+        queries[np.take_along_axis(rank, order, axis=1) == last] = -1
+        return queries[:, (queries >= 0).any(axis=0)]
+
+    def _ranked(self, images: np.ndarray) -> np.ndarray:
+        return self._order[np.sort(self._rank[images], axis=1)]
+
+    def _first(self, images: np.ndarray, wanted: np.ndarray | None) -> np.ndarray:
+        """The first n of ranked images, of each patient the first only, shape (B, n); short rows raise."""
+        wanted = np.ones(images.shape, bool) if wanted is None else wanted
+        if self._options.sets == "patient" and not self.group.single:
+            wanted = wanted & _first_of_unit(self.group.unit[images], wanted)
+        chosen = wanted & (np.cumsum(wanted, axis=1) <= self._cell.n)
+        if not (chosen.sum(axis=1) == self._cell.n).all():
+            raise _TooShort
+        return images[chosen].reshape(len(images), self._cell.n)
+
+    def _negatives(self, sources: np.ndarray) -> np.ndarray:
+        length = 2 * self._cell.n + 64
+        while True:
+            ahead = np.tile(self._order[:length], (len(sources), 1))
+            try:
+                return self._first(ahead, self._label[np.take_along_axis(sources, ahead, axis=1)] == 0)
+            except _TooShort:
+                if length >= len(self._order):
+                    raise
+                length *= 2
+
+
+class _TooShort(Exception):
+    """The part of the draw looked at does not hold n candidates."""
+
+
+_LIST_OVERHEAD = 16
+
+
+def _query_rank(observations: Observations, options: Options, rows: np.ndarray) -> np.ndarray:
+    """Place of each image in the query order of its matched group, shape (len(rows),), int64."""
+    rank = np.empty(len(rows), np.int64)
+    for code, name in enumerate(observations.group_names):
+        mine = np.flatnonzero(observations.group[rows] == code)
+        order = keyed_rank(observations.digests[rows[mine]], "queries", options.seed, observations.task, name)
+        rank[mine[order]] = np.arange(len(mine))
+    return rank
+
+
+def _eligible(
+    observations: Observations, options: Options, group: _Group, column: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which images may be queries, and which labels make one (a box moves with its label)."""
+    images = np.ones(len(group.rows), bool)
+    labels = np.ones(len(group.rows), bool)
+    if options.queries == "image_sample":
+        images = group.query_rank < options.max_queries
+    elif options.queries == "test" and observations.test is not None:
+        images = observations.test[group.rows]
+    elif options.queries == "boxed" and observations.boxed is not None:
+        labels = observations.boxed[group.rows, column]
+    return images, labels
+
+
+def _no_statement(cell: Cell, observations: Observations, movable: int) -> str | None:
+    if cell.status == "insufficient":
+        return cell.reason
+    if cell.status == "tied":
+        return cell.reason or "tied"
+    patients = len(np.unique(observations.units[cell.rows_pos]))
+    if patients < MIN_POSITIVE_PATIENTS:
+        return f"fewer than {MIN_POSITIVE_PATIENTS} positive patients ({patients})"
+    if cell.n < MIN_CANDIDATES:
+        return f"fewer than {MIN_CANDIDATES} candidates a side ({cell.n})"
+    return _fixed(len(cell.rows_pos), movable)
+
+
+def _first_of_unit(units: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Whether each wanted image is the first of its patient in its row, shape (B, m)."""
+    code = np.where(wanted, units, units.max() + 1 + np.arange(units.shape[1])[None, :])
+    order = np.argsort(code, axis=1, kind="stable")
+    ranked = np.take_along_axis(code, order, axis=1)
+    first = np.ones(units.shape, bool)
+    first[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
+    out = np.empty(units.shape, bool)
+    np.put_along_axis(out, order, first, axis=1)
+    return out
+
+
+def _unit_rows(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    taken = np.asarray(features[rows], dtype=np.float64)
+    return taken / np.sqrt(np.einsum("nd,nd->n", taken, taken))[:, None]

@@ -1,0 +1,60 @@
+"""Exchanges of label vectors between patients."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from candor_monai.metrics.patient_exchange import PatientExchange
+
+
+def exchange(units: list[int], group: list[int], site: list[str] | None = None) -> PatientExchange:
+    names = [f"p{i}" for i in range(max(units) + 1)]
+    return PatientExchange(np.array(units), names, np.array(group), np.arange(len(units)), site, (42, "task"))
+
+
+def test_worked_by_hand() -> None:
+    # Patients 0 and 1 have two images each, patient 2 has one: only 0 and 1 can exchange.
+    made = exchange([0, 0, 1, 1, 2], [0] * 5)
+    assert made.movable.tolist() == [True] * 4 + [False]
+    seen = {tuple(row) for row in made.sources(0, 50).tolist()}
+    assert seen == {(0, 1, 2, 3, 4), (2, 3, 0, 1, 4)}
+
+
+def test_signature_is_the_number_of_images_in_every_group() -> None:
+    made = exchange([0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 0])
+    assert made.movable.tolist() == [True] * 4 + [False] * 2
+    assert {tuple(row) for row in made.sources(0, 50).tolist()} == {(0, 1, 2, 3, 4, 5), (2, 3, 0, 1, 4, 5)}
+
+
+def test_sites_stay_apart() -> None:
+    made = exchange([0, 1, 2], [0, 0, 0], ["a", "a", "b"])
+    assert made.movable.tolist() == [True, True, False]
+    assert (made.sources(0, 50)[:, 2] == 2).all()
+
+
+def test_images_go_in_image_id_order() -> None:
+    names = ["p0", "p1"]
+    made = PatientExchange(np.array([0, 0, 1, 1]), names, np.zeros(4, int), np.array([1, 0, 2, 3]), None, ("x",))
+    assert {tuple(row) for row in made.sources(0, 30).tolist()} == {(0, 1, 2, 3), (3, 2, 1, 0)}
+
+
+def test_uniform_numbered_and_inverse() -> None:
+    made = exchange(list(range(4)), [0] * 4)
+    sources = made.sources(0, 6000)
+    counts = np.unique(sources, axis=0, return_counts=True)[1]
+    assert len(counts) == 24
+    assert np.abs(counts - 250).max() < 5 * np.sqrt(250)
+    np.testing.assert_array_equal(made.sources(10, 3), sources[10:13])
+    inverse = made.destinations(10, 3)
+    for row, back in zip(sources[10:13], inverse, strict=True):
+        np.testing.assert_array_equal(row[back], np.arange(4))
+
+
+def test_row_order_changes_nothing() -> None:
+    rng = np.random.default_rng(0)
+    units, group = rng.integers(0, 20, 60), rng.integers(0, 2, 60)
+    names = [f"p{i}" for i in range(20)]
+    order = rng.permutation(60)
+    one = PatientExchange(units, names, group, np.arange(60), None, ("x",)).sources(0, 5)
+    two = PatientExchange(units[order], names, group[order], order, None, ("x",)).sources(0, 5)
+    np.testing.assert_array_equal(order[two], one[:, order])

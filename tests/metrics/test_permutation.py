@@ -1,0 +1,220 @@
+"""The permutation test, against the exact engine run on relabelled cohorts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from candor_monai.metrics import permutation
+from candor_monai.metrics.evaluation import evaluate
+from candor_monai.metrics.observations import Observations
+from candor_monai.metrics.options import Options
+from candor_monai.metrics.permutation import (
+    ChanceTest,
+    NullReplicates,
+    chance_test,
+    cohort_exchange,
+    permutation_p,
+    permutation_replicates,
+    pool_nulls,
+    weighted_mean_nulls,
+)
+from candor_monai.metrics.resampling import Replicates
+
+QUICK = Options(permutation_test=False, total_interval=False, resamples=0, margin=False, permutations=6)
+
+
+def cohort(seed: int, images: int = 160, per_patient: int = 1, width: int = 6) -> tuple[np.ndarray, dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    labels = (rng.random((images, 2)) < [0.4, 0.2]).astype(int)
+    labels[rng.random((images, 2)) < 0.05] = -1
+    features = rng.normal(size=(images, width)).astype(np.float32)
+    features[:, 0] += 2
+    patient = [f"p{i // per_patient}" for i in range(images)]
+    table = {
+        "image_id": [f"i{i}" for i in range(images)],
+        "labels": labels,
+        "findings": ["a", "b"],
+        "group": rng.integers(0, 2, images) if per_patient == 1 else np.arange(images) // per_patient % 2,
+        "patient": patient,
+        "boxed": (labels == 1) & (rng.random((images, 2)) < 0.7),
+        "test": rng.random(images) < 0.5,
+    }
+    return features, table
+
+
+def nulls(features: np.ndarray, table: dict[str, Any], options: Options) -> list[NullReplicates]:
+    observations = Observations(**table)
+    cells = evaluate(features, observations, options).cells
+    return permutation_replicates(cells, features, observations, options, early_stop=False)
+
+
+def test_p_worked_by_hand() -> None:
+    # Of three exchanges one is as low: (1 + 1)/4, twice; all but one as high.
+    assert permutation_p(0.3, np.array([0.3, 0.5, 0.6])) == 1.0
+    assert permutation_p(0.0, np.arange(1, 100) / 100) == pytest.approx(0.02)
+    assert permutation_p(1.0, np.arange(1, 100) / 100) == pytest.approx(0.02)
+    null = Replicates(12.0, 40.0, np.array([10.0, 20.0, 30.0]), np.full(3, 40.0))
+    assert chance_test(NullReplicates(null, 40, 40)) == ChanceTest(1.0, 0.5, 0.25, 3, 1.0, None)
+
+
+OPTIONS = {
+    "patient": {},
+    "image": {"sets": "image"},
+    "sample": {"sets": "image", "queries": "image_sample", "max_queries": 60},
+    "capped": {"max_candidates": 12, "max_queries": 15},
+    "boxed": {"queries": "boxed"},
+    "test": {"queries": "test"},
+    "negatives": {"roles": "negatives"},
+    "isolated": {"isolated": True},
+    "balanced": {"sets": "image", "balance_removed": True},
+    "other patients": {"sets": "image", "exclude_same_patient": True},
+    "pooled": {"matched": False},
+    "shuffled": {"shuffle_labels": "patient"},
+}
+
+
+@pytest.mark.parametrize("per_patient", [1, 4])
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_equals_the_engine_on_relabelled_cohorts(
+    name: str, lists: bool, per_patient: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = replace(QUICK, **OPTIONS[name])
+    if lists:
+        monkeypatch.setattr(permutation, "_LIST_OVERHEAD", -1e9)
+        monkeypatch.setattr(permutation, "_MAX_LIST", 40)  # some run out
+    features, table = cohort(1, per_patient=per_patient)
+    observations = Observations(**table)
+    found = nulls(features, table, options)
+    sources = cohort_exchange(observations, options).sources(0, options.permutations)
+    compared = 0
+    for b, source in enumerate(sources):
+        moved = table | {"labels": table["labels"][source], "boxed": table["boxed"][source]}
+        if name == "shuffled":
+            # The shuffle comes first, then the exchange.
+            from candor_monai.metrics.draw import effective_labels
+
+            moved["labels"] = effective_labels(observations, options)[source]
+        cells = evaluate(features, Observations(**moved), replace(options, shuffle_labels=None)).cells
+        for cell, null in zip(cells, found, strict=True):
+            if not len(null.values.numerators):
+                assert null.reason is not None
+                continue
+            assert null.values.denominators[b] == cell.own.sum()
+            assert null.values.numerators[b] == cell.discordant[cell.own].sum()
+            compared += 1
+    assert compared >= 6
+
+
+def test_observed_value_is_the_cells() -> None:
+    features, table = cohort(2)
+    cells = evaluate(features, Observations(**table), QUICK).cells
+    for cell, null in zip(cells, nulls(features, table, QUICK), strict=True):
+        assert null.values.numerator == (cell.dm > 0).sum()
+        assert null.values.denominator == len(cell.queries)
+
+
+def test_large_groups_use_the_first_queries_of_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permutation, "MAX_LISTED", 40)
+    features, table = cohort(2, images=200)
+    observations = Observations(**table)
+    cells = evaluate(features, observations, QUICK).cells
+    whole = permutation_replicates(cells, features, observations, QUICK, early_stop=False)
+    for null, cell in zip(whole, cells, strict=True):  # direct, with all queries: cheap enough
+        assert null.values.denominator == len(cell.queries)
+    monkeypatch.setattr(permutation, "MAX_OPERATIONS", 1.0)
+    few = permutation_replicates(cells, features, observations, QUICK, early_stop=False)
+    for null, cell in zip(few, cells, strict=True):
+        assert 0 < null.values.denominator < len(cell.queries)
+        assert (null.values.denominators <= cell.n).all()
+
+
+def test_p_is_uniform_without_an_effect_and_small_with_one() -> None:
+    options = replace(QUICK, permutations=199)
+    ps = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        labels = rng.permutation(np.arange(90) < 25)[:, None].astype(int)
+        features = rng.normal(size=(90, 16)).astype(np.float32)
+        features[:, 0] += 6
+        table = {"image_id": [f"i{seed}-{i}" for i in range(90)], "labels": labels, "findings": ["a"]}
+        ps.append(chance_test(nulls(features, table, options)[0]).p)
+    ps = np.array(ps)
+    assert 0 <= (ps <= 0.05).sum() <= 8
+    assert 0.3 < (ps <= 0.5).mean() < 0.7
+    features[:, 1] += 8 * labels[:, 0]
+    test = chance_test(nulls(features, table, options)[0])
+    assert test.p == 2 / 200
+    assert abs(test.mean - 0.5) < 0.1
+
+
+def test_early_stopping_keeps_a_prefix_and_the_answer() -> None:
+    options = replace(QUICK, permutations=2000)
+    features, table = cohort(5, images=320)
+    observations = Observations(**table)
+    cells = evaluate(features, observations, options).cells
+    full = permutation_replicates(cells, features, observations, options, early_stop=False)
+    early = permutation_replicates(cells, features, observations, options)
+    assert any(len(null.values.numerators) < 2000 for null in early)
+    for one, two in zip(full, early, strict=True):
+        count = len(two.values.numerators)
+        np.testing.assert_array_equal(one.values.numerators[:count], two.values.numerators)
+        if count < 2000:
+            assert abs(chance_test(one).p - chance_test(two).p) < 0.12
+
+
+def test_memory_and_order_change_nothing() -> None:
+    features, table = cohort(6, per_patient=2)
+    first = nulls(features, table, QUICK)
+    small = nulls(features, table, replace(QUICK, memory_bytes=2**20))
+    order = np.random.default_rng(0).permutation(160)
+    moved = {name: value if name == "findings" else np.asarray(value)[order] for name, value in table.items()}
+    for other in (small, nulls(features[order], moved, QUICK)):
+        for one, two in zip(first, other, strict=True):
+            np.testing.assert_array_equal(one.values.numerators, two.values.numerators)
+            np.testing.assert_array_equal(one.values.denominators, two.values.denominators)
+
+
+def test_unmovable_positives_give_no_p_and_the_reason() -> None:
+    features, table = cohort(7)
+    labels = np.zeros((160, 1), int)
+    labels[:30] = 1
+    # The thirty positives: ten patients with images of their own number each.
+    patient = [f"u{i}" for i in np.repeat(np.arange(10), [1, 2, 3, 4, 5, 6, 7, 1, 1, 0])[:30]] + [
+        f"p{i}" for i in range(130)
+    ]
+    table |= {"labels": labels, "findings": ["a"], "boxed": None, "group": None, "patient": patient}
+    null = nulls(features, table, replace(QUICK, sets="image"))[0]
+    assert null.movable == 3
+    test = chance_test(null)
+    assert (test.p, test.mean, test.permutations) == (None, None, 0)
+    assert test.reason == "fewer than 10 positive patients (9)"
+    assert test.movable_share == 0.1
+    pooled = pool_nulls([null])
+    assert chance_test(pooled).reason == "27 of 30 positives belong to patients without a partner to exchange with"
+
+
+def test_small_cells_have_a_null_but_no_p() -> None:
+    features, table = cohort(8)
+    null = nulls(features, table, replace(QUICK, max_candidates=15))[0]
+    test = chance_test(null)
+    assert test.p is None
+    assert test.mean is not None
+    assert test.reason == "fewer than 20 candidates a side (15)"
+
+
+def test_pooling_shares_the_exchanges() -> None:
+    one = NullReplicates(Replicates(1, 4, np.array([1.0, 2.0, 3.0]), np.full(3, 4.0)), 4, 4)
+    two = NullReplicates(Replicates(3, 12, np.array([6.0, 6.0]), np.full(2, 12.0)), 12, 6)
+    pooled = pool_nulls([one, two])
+    assert pooled.values.values().tolist() == [7 / 16, 8 / 16]
+    assert (pooled.values.estimate, pooled.positives, pooled.movable) == (0.25, 16, 10)
+    assert pooled.reason == "6 of 16 positives belong to patients without a partner to exchange with"
+    mean = weighted_mean_nulls([one, two], [3, 1])
+    np.testing.assert_allclose(mean.values.values(), [(3 * 0.25 + 0.5) / 4, (3 * 0.5 + 0.5) / 4])
+    with pytest.raises(ValueError, match="nothing to pool"):
+        pool_nulls([])
