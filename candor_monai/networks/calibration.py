@@ -4,8 +4,6 @@ Both are closed-form: nothing in them is learnt or drawn. They go with the image
 :mod:`candor_monai.data.phantom`.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
