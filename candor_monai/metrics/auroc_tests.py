@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from . import roc
 from .operating_point import check_scores
 from .resampling import MAX_EMPTY_SHARE, resample_auroc
 
@@ -44,7 +45,7 @@ def auroc(scores: np.ndarray, labels: np.ndarray) -> float | None:
         labels: shape (N,): 1, 0 or -1 (left out).
 
     Returns:
-        the AUROC, from exact sums of ranks; None without positives or without negatives.
+        the AUROC, exact; None without positives or without negatives.
 
     Raises:
         ValueError: shapes differ or a value is not allowed.
@@ -55,13 +56,7 @@ def auroc(scores: np.ndarray, labels: np.ndarray) -> float | None:
     check_scores(scores, labels)
     labels = np.asarray(labels)
     kept = labels >= 0
-    positive = labels[kept] == 1
-    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
-    if not n_positive or not n_negative:
-        return None
-    ranks = stats.rankdata(np.asarray(scores, dtype=np.float64)[kept])
-    wins = float(ranks[positive].sum()) - n_positive * (n_positive + 1) / 2
-    return wins / (n_positive * n_negative)
+    return roc.auroc(np.asarray(scores)[kept], labels[kept] == 1)
 
 
 def auroc_interval(scores: np.ndarray, labels: np.ndarray, codes: np.ndarray, weights: np.ndarray) -> Auroc:
@@ -114,13 +109,27 @@ def paired_aurocs(
             [Auroc(None, None, None, None, n_positive, n_negative, reason)] * count,
             [PairedAuroc(None, None, None, None, None, reason)] * count,
         )
-    resamples = [resample_auroc(np.asarray(row)[kept], positive, np.asarray(codes)[kept], weights) for row in scores]
+    resamples = _resampled([np.asarray(row)[kept] for row in scores], positive, np.asarray(codes)[kept], weights)
     aurocs, pairs = [], []
     for s, (value, resample) in enumerate(zip(values, resamples, strict=True)):
         sd, lo, hi, why = spread(resample)
         aurocs.append(Auroc(value, sd, lo, hi, n_positive, n_negative, why))
         pairs.append(_paired((value or 0.0) - (values[0] or 0.0), resample - resamples[0], reference=s == 0))
     return aurocs, pairs
+
+
+def _resampled(
+    scores: list[np.ndarray], positive: np.ndarray, codes: np.ndarray, weights: np.ndarray
+) -> list[np.ndarray]:
+    """Resampled AUROCs; scores that order the images alike (as the three confidences do) are computed once."""
+    done: dict[bytes, np.ndarray] = {}
+    result = []
+    for score in scores:
+        order = stats.rankdata(score).tobytes()
+        if order not in done:
+            done[order] = resample_auroc(score, positive, codes, weights)
+        result.append(done[order])
+    return result
 
 
 def _paired(difference: float, resamples: np.ndarray, reference: bool) -> PairedAuroc:

@@ -117,18 +117,21 @@ def _stacked(
     return decide(model.decision(test.T), float(point.threshold or 0.0)).astype(np.float64)
 
 
-def rule_rate(
-    positive: np.ndarray, chosen: np.ndarray, weights: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Sums from which a miss or false-positive rate over image–finding pairs follows.
+def patient_sums(positive: np.ndarray, chosen: np.ndarray, codes: np.ndarray, patients: int) -> np.ndarray:
+    """Sums by patient from which a rate over images and its resamples follow.
 
     Args:
         positive: share of decisions that call each image positive, shape (N,).
         chosen: the images that count, shape (N,), bool.
-        weights: patient weights, shape (N, B); None counts each image once (B = 1).
+        codes: patient of each image, shape (N,), int64.
+        patients: number of patients P.
 
     Returns:
-        Σ w·positive and Σ w over the chosen images, shape (B,), float64.
+        shape (2, P), float64: Σ positive and the number of chosen images.
+
+    >>> patient_sums(np.array([1.0, 0.5, 0.0]), np.array([True, True, False]), np.array([0, 0, 1]), 2)
+    array([[1.5, 0. ],
+           [2. , 0. ]])
     """
-    w = np.ones((int(chosen.sum()), 1)) if weights is None else weights[chosen].astype(np.float64)
-    return positive[chosen] @ w, w.sum(axis=0)
+    owner = codes[chosen]
+    return np.stack([np.bincount(owner, positive[chosen], patients), np.bincount(owner, minlength=patients)])

@@ -219,8 +219,9 @@ def neighborhood_impurity(positive_neighbours: np.ndarray) -> np.ndarray:
     >>> neighborhood_impurity(np.array([[True] * 5, [True, True, False, False, False]])).round(12)
     array([0. , 0.8])
     """
-    share = np.asarray(positive_neighbours, dtype=np.float64).mean(axis=1)
-    return 1 - np.abs(2 * share - 1)
+    near = np.asarray(positive_neighbours, dtype=np.bool_)
+    # From whole numbers, so that one positive of five and four of five tie to the bit.
+    return 1 - np.abs(2 * near.sum(axis=1) - near.shape[1]) / near.shape[1]
 
 
 def proxy_margin(c_pos: np.ndarray, c_neg: np.ndarray, decisions: np.ndarray) -> np.ndarray:

@@ -12,8 +12,8 @@ from .mantel_haenszel import mantel_haenszel_risk_difference, resampled_risk_dif
 
 WARNING = (
     "D describes how an encoder arranges a task's images; it does not predict which images a head will miss. "
-    "Heads err more often on discordant images, but most discordant positives are still found and many misses are "
-    "concordant: no number here is a safety check for a single image."
+    "In the published study heads missed 30 % of the discordant positives and 17 % of the others, so 70 % of the "
+    "discordant ones were found. No number here is a safety check for a single image."
 )
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from candor_monai.metrics.combination_rules import ORACLE, RULES, combine, rule_rate
+from candor_monai.metrics.combination_rules import ORACLE, RULES, combine, patient_sums
 
 # Three heads, validation of 5 positives and 5 negatives; 0.8 of 5 positives is 4: τ is the fourth largest positive.
 VAL_LABELS = np.array([1] * 5 + [0] * 5)
@@ -101,9 +101,11 @@ def test_heads_must_be_the_same() -> None:
         combine(VALIDATION, VAL_LABELS, FOLD, TEST[:2], TEST_LABELS)
 
 
-def test_rates_are_weighted_sums() -> None:
-    share, chosen = np.array([1.0, 0.5, 0.0]), np.array([True, True, False])
-    weights = np.array([[1, 0], [1, 4], [1, 9]], dtype=np.uint8)
-    hit, total = rule_rate(share, chosen, weights)
-    assert (hit.tolist(), total.tolist()) == ([1.5, 2.0], [2.0, 4.0])
-    assert [part.tolist() for part in rule_rate(share, chosen)] == [[1.5], [2.0]]
+def test_sums_by_patient_give_rates_and_resamples() -> None:
+    rng = np.random.default_rng(0)
+    share, chosen, codes = rng.random(50), rng.random(50) < 0.6, rng.integers(0, 8, 50)
+    weights = rng.integers(0, 4, (8, 5))
+    hit, total = patient_sums(share, chosen, codes, 8) @ weights
+    w = weights[codes]
+    assert hit == pytest.approx((share[:, None] * chosen[:, None] * w).sum(axis=0))
+    assert total == pytest.approx((chosen[:, None] * w).sum(axis=0))

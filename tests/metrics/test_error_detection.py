@@ -24,7 +24,9 @@ from candor_monai.metrics.error_detection import (
 
 def test_impurity_by_hand() -> None:
     neighbours = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 1, 0, 0], [0, 0, 0, 0, 0]], dtype=bool)
-    assert neighborhood_impurity(neighbours) == pytest.approx([0.0, 0.4, 0.8, 0.0])
+    found = neighborhood_impurity(neighbours)
+    assert found == pytest.approx([0.0, 0.4, 0.8, 0.0])
+    assert (neighborhood_impurity(~neighbours) == found).all()  # ties are ties to the bit
 
 
 def test_the_proxy_margin_turns_with_the_decision() -> None:

@@ -212,7 +212,7 @@ def test_features_that_are_all_equal_are_at_one_half() -> None:
 
 def test_a_training_site_trains_alone() -> None:
     site = np.where(np.arange(600) % 6 < 3, "north", "south")
-    features, seen = _cohort(site=site)
+    _, seen = _cohort(site=site)
     rows = probe_rows(seen, None, dataclasses.replace(QUICK, train_site="north"))
     assert set(site[rows.train]) == set(site[rows.val]) == {"north"}
     assert set(site[rows.test]) == {"north", "south"}
