@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .estimates import Estimate, findings_of, rows_of, shown_rows
+from .report_facts import untrained
 from .verdicts import is_ranked, reference, verdict
 from .wording import interval, listed, many, number, probability
 
@@ -44,19 +46,15 @@ def titles(results: Mapping[str, Any]) -> dict[str, str]:
 
 def summary_rows(results: Mapping[str, Any], task: str) -> list[Mapping[str, Any]]:
     """The one row of each encoder that stands for the task: its pooled level, or its only finding."""
-    rows = [row for row in results["discordance"] if row["task"] == task]
-    findings = {row["finding"] for row in rows if row["level"] == "finding"}
-    pooled = [row for row in rows if row["level"] == "task"]
-    return pooled if pooled and len(findings) != 1 else [row for row in rows if row["level"] == "finding"]
+    level = "finding" if len(findings_of(results, task)) == 1 else "task"
+    return rows_of(results, task, level)
 
 
 def task_answer(results: Mapping[str, Any], task: str) -> TaskAnswer:
     """The answer for one task."""
     name = titles(results)
     rows = summary_rows(results, task)
-    findings = list(
-        dict.fromkeys(r["finding"] for r in results["discordance"] if r["task"] == task and r["level"] == "finding")
-    )
+    findings = findings_of(results, task)
     what = findings[0] if len(findings) == 1 else f"the {len(findings)} findings of task {task}"
     ranked = sorted((row for row in rows if is_ranked(row)), key=lambda row: row["D"])
     if not ranked:
@@ -158,12 +156,7 @@ def not_worse(
         names of the encoders other than the first that are not shown to be worse, or None when the run cannot tell;
         and the ground as a phrase.
     """
-    finding = ranked[0]["finding"] if ranked[0]["level"] == "finding" else None
-    members = {
-        row["encoder"]: row.get("not_worse_than_best")
-        for row in results.get("ranking") or ()
-        if row["task"] == task and row.get("finding") in (None, finding)
-    }
+    members = {encoder: row.get("not_worse_than_best") for encoder, row in ranking_rows(results, task).items()}
     if all(members.get(row["encoder"]) is not None for row in ranked):
         return [row["encoder"] for row in ranked[1:] if members[row["encoder"]]], "over all comparisons at once"
     if all(row.get("D_total_lo") is not None and row.get("D_total_hi") is not None for row in ranked):
@@ -172,42 +165,46 @@ def not_worse(
     return None, "it has neither total intervals nor paired comparisons"
 
 
-def _p_best(results: Mapping[str, Any], task: str, best: Mapping[str, Any], encoders: int) -> list[str]:
+def ranking_rows(results: Mapping[str, Any], task: str) -> dict[str, Mapping[str, Any]]:
+    """Encoder -> its row of the ranking that stands for the task: pooled, or of the task's only finding."""
+    findings = findings_of(results, task)
+    wanted = findings[0] if len(findings) == 1 else None
+    found: dict[str, Mapping[str, Any]] = {}
     for row in results.get("ranking") or ():
-        if row["task"] == task and row["encoder"] == best["encoder"] and row.get("p_best") is not None:
-            p = row["p_best"]
-            return [
-                f"The best of {encoders} encoders that know nothing would reach a D this low with probability "
-                f"{probability(p)}."
-            ]
-    return []
+        if row["task"] == task and (not row.get("finding") or row["finding"] == wanted):
+            found[row["encoder"]] = row
+    return found
+
+
+def _p_best(results: Mapping[str, Any], task: str, best: Mapping[str, Any], encoders: int) -> list[str]:
+    p = ranking_rows(results, task).get(best["encoder"], {}).get("p_best")
+    if p is None:
+        return []
+    shown = f"below {probability(p)[2:]}" if p < 0.001 else probability(p)
+    return [f"The best of {encoders} encoders that know nothing would reach a D this low with probability {shown}."]
 
 
 def _untrained(results: Mapping[str, Any], ranked: Sequence[Mapping[str, Any]], name: Mapping[str, str]) -> list[str]:
-    untrained = {card["name"] for card in results["encoders"] if card.get("trained") is False}
+    names = {card["name"] for card in results["encoders"] if untrained(card)}
     return [
         f"For comparison, the untrained {name[row['encoder']]} has D = {number(row['D'])}."
         for row in ranked
-        if row["encoder"] in untrained and row is not ranked[0]
+        if row["encoder"] in names and row is not ranked[0]
     ][:1]
 
 
 def _by_finding(results: Mapping[str, Any], task: str, best: Mapping[str, Any], name: Mapping[str, str]) -> list[str]:
     """How the encoder ranked first does finding by finding."""
-    rows = [
-        row
-        for row in results["discordance"]
-        if row["task"] == task and row["level"] == "finding" and row["encoder"] == best["encoder"]
-    ]
+    rows = [row for row in rows_of(results, task, "finding") if row["encoder"] == best["encoder"]]
     if best["level"] != "task" or len(rows) < 2:
         return []
-    return [f"Finding by finding, {name[best['encoder']]} is {_tally(rows)}."]
+    return [f"Finding by finding, {name[best['encoder']]} is {_tally([(Estimate(r['finding']), r) for r in rows])}."]
 
 
-def _tally(rows: Sequence[Mapping[str, Any]]) -> str:
+def _tally(rows: Sequence[tuple[Estimate, Mapping[str, Any]]]) -> str:
     by_code: dict[str, list[str]] = {}
-    for row in rows:
-        by_code.setdefault(verdict(row).code, []).append(row["finding"])
+    for estimate, row in rows:
+        by_code.setdefault(verdict(row).code, []).append(estimate.label)
     phrases = {
         "better": "better than chance for {}",
         "worse": "worse than chance for {}",
@@ -217,7 +214,7 @@ def _tally(rows: Sequence[Mapping[str, Any]]) -> str:
         "tied": "tied for {}",
         "insufficient": "not estimable for {}",
     }
-    return "; ".join(text.format(listed(by_code[code], 4)) for code, text in phrases.items() if code in by_code)
+    return "; ".join(text.format(listed(by_code[code], 5)) for code, text in phrases.items() if code in by_code)
 
 
 def _no_number(
@@ -227,15 +224,17 @@ def _no_number(
     name = titles(results)
     reasons = list(dict.fromkeys(verdict(row).why for row in rows))
     why = f"No single number is given for {what}: {reasons[0] if reasons else 'the run has no row for the whole task'}."
-    per = [row for row in results["discordance"] if row["task"] == task and row["level"] == "finding"]
-    encoders = list(dict.fromkeys(row["encoder"] for row in per))
+    shown = shown_rows(results, task)
+    encoders = list(dict.fromkeys(row["encoder"] for _, part in shown for row in part))
     if len(encoders) == 1:
-        return f"{name[encoders[0]]} is {_tally(per)}.", (why,)
+        return f"{name[encoders[0]]} is {_tally([(estimate, row) for estimate, part in shown for row in part])}.", (
+            why,
+        )
     lowest: dict[str, list[str]] = {}
-    for finding in dict.fromkeys(row["finding"] for row in per):
-        found = [row for row in per if row["finding"] == finding and is_ranked(row)]
+    for estimate, part in shown:
+        found = [row for row in part if is_ranked(row)]
         if found:
-            lowest.setdefault(name[min(found, key=lambda row: row["D"])["encoder"]], []).append(finding)
+            lowest.setdefault(name[min(found, key=lambda row: row["D"])["encoder"]], []).append(estimate.label)
     if not lowest:
         return f"No finding of task {task} can be estimated for any of {many(len(encoders), 'encoder')}.", (why,)
     told = "; ".join(f"{title} for {listed(found, 4)}" for title, found in lowest.items())

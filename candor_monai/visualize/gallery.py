@@ -110,6 +110,8 @@ def build_gallery(
         budget: bytes of pictures and markup.
     """
     options = results["options"]
+    if "label" in queries:
+        queries = queries[queries["label"] == 1]  # with ``queries: test`` there are negative ones too
     rank = {name: place for place, name in enumerate(order)}
     examples = discordant_examples(queries, count)
     chosen = len(examples)

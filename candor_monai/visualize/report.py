@@ -16,15 +16,27 @@ import yaml
 from markupsafe import Markup
 
 from ..utils.atomic import atomic_write
-from .answer import answer, titles
+from .answer import answer, tasks_of, titles
 from .equal_sets import equal_sets_drawing
+from .estimates import not_estimable_rows, shown_rows
 from .gallery import Gallery, build_gallery
 from .heat_map import heat_map
 from .interval_plot import interval_axis, interval_key
-from .report_facts import cohorts_of, controls, flat, label_rows, leakage, moment, rejections, seconds, trained_on
-from .report_rows import TaskTables, encoder_order, task_matrix, task_tables
+from .report_facts import (
+    cohorts_of,
+    controls,
+    flat,
+    label_rows,
+    leakage,
+    moment,
+    rejections,
+    seconds,
+    trained_on,
+    untrained,
+)
+from .report_rows import encoder_order, task_matrix, task_tables
 from .scatter_plot import scatter_plot
-from .verdicts import LABELS, LEAST_CANDIDATES, LEAST_PATIENTS
+from .verdicts import LABELS, LEAST_CANDIDATES, LEAST_PATIENTS, verdict
 from .wording import count, group_name, interval, listed, many, number, probability
 
 MAX_BYTES = 10_000_000
@@ -104,7 +116,7 @@ def write_report(
 def render(results: Mapping[str, Any], rejected: pd.DataFrame, gallery: Gallery) -> str:
     """The page as text."""
     style, script = _asset("report.css"), _asset("report.js")
-    tables = [task_tables(results, task) for task in dict.fromkeys(row["task"] for row in results["discordance"])]
+    tables = [task_tables(results, task) for task in tasks_of(results)]
     words = glossary()
     return _template().render(
         style=Markup(style),
@@ -129,7 +141,7 @@ def render(results: Mapping[str, Any], rejected: pd.DataFrame, gallery: Gallery)
         axis=interval_axis(),
         labels=LABELS,
         least=(LEAST_CANDIDATES, LEAST_PATIENTS),
-        gaps=_gaps(tables),
+        gaps=_gaps(results),
         gallery=gallery,
         agreement=_agreement(results),
         overlap=_overlap(results),
@@ -139,6 +151,7 @@ def render(results: Mapping[str, Any], rejected: pd.DataFrame, gallery: Gallery)
         terms=words["terms"],
         leakage=leakage,
         trained_on=trained_on,
+        untrained=untrained,
         label_rows=label_rows,
         flat=flat,
         seconds=seconds,
@@ -185,27 +198,32 @@ def _lead(results: Mapping[str, Any]) -> str:
 
 
 def _scatter(results: Mapping[str, Any]) -> Markup:
-    return scatter_plot(row for row in results["discordance"] if row["level"] == "finding" and row["status"] == "ok")
+    shown = [row for task in tasks_of(results) for _, rows in shown_rows(results, task) for row in rows]
+    return scatter_plot(row for row in shown if row["status"] == "ok")
 
 
-def _gaps(tables: Sequence[TaskTables]) -> list[tuple[str, str, list[str], list[str], str]]:
-    """What is not estimable or tied: task, verdict, findings, encoders, why; findings alike in all else together."""
+def _gaps(results: Mapping[str, Any]) -> list[tuple[str, str, list[str], list[str], str]]:
+    """What is not estimable or tied: task, verdict, estimates, encoders, why; estimates alike in all else together."""
+    name = titles(results)
     encoders: dict[tuple[str, str, str, str], list[str]] = {}
-    for table in tables:
-        for row in table.rows:
-            if row.says.code in ("insufficient", "tied"):
-                encoders.setdefault((table.task, row.says.code, row.says.why, row.finding), []).append(row.title)
+    for task in tasks_of(results):
+        tied = [
+            (estimate, row) for estimate, rows in shown_rows(results, task) for row in rows if row["status"] == "tied"
+        ]
+        for estimate, row in (*not_estimable_rows(results, task), *tied):
+            says = verdict(row)
+            encoders.setdefault((task, says.code, says.why, estimate.label), []).append(name[row["encoder"]])
     alike: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
-    for (task, code, why, finding), found in encoders.items():
-        alike.setdefault((task, code, why, tuple(found)), []).append(finding)
-    return [(task, code, findings, list(found), why) for (task, code, why, found), findings in alike.items()]
+    for (task, code, why, label), found in encoders.items():
+        alike.setdefault((task, code, why, tuple(found)), []).append(label)
+    return [(task, code, labels, list(found), why) for (task, code, why, found), labels in alike.items()]
 
 
 def _agreement(results: Mapping[str, Any]) -> list[tuple[str, Markup, int]]:
     """Heat map of the Spearman correlations of the measures, one a task."""
     by_task: dict[str, list[Mapping[str, Any]]] = {}
     for row in results.get("agreement") or ():
-        if row.get("finding") is None:
+        if not row.get("finding"):
             by_task.setdefault(row["task"], []).append(row)
     maps = []
     for task, rows in by_task.items():

@@ -71,15 +71,24 @@ def trained_on(card: Mapping[str, Any]) -> list[str]:
     return [str(name) for name in said] if isinstance(said, (list, tuple)) else [str(said)]
 
 
+def untrained(card: Mapping[str, Any]) -> bool:
+    """Whether an encoder's card says that it was never trained.
+
+    >>> untrained({"objective": "none (untrained)"}), untrained({"objective": "supervised"}), untrained({})
+    (True, False, False)
+    """
+    return card.get("trained") is False or str(card.get("objective") or "").startswith("none")
+
+
 def leakage(card: Mapping[str, Any], cohorts: Sequence[Mapping[str, Any]]) -> str:
     """Whether the encoder's card names the evaluated data among its training data, in words.
 
     >>> leakage({"trained_on": ["NIH ChestX-ray14"]}, [{"name": "nih_cxr", "title": "NIH ChestX-ray14 (part)"}])
     'yes: NIH ChestX-ray14'
     """
-    if card.get("trained") is False:
+    if untrained(card):
         return "no: not trained"
-    said = trained_on(card)
+    said = [*trained_on(card), *(text for text in card.get("overlaps") or () if text not in trained_on(card))]
     if not said:
         return "not known: the card does not say"
     names = {_plain(str(c.get(key) or "")) for c in cohorts for key in ("name", "title")}

@@ -8,7 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from .answer import summary_rows, tasks_of, titles
+from .answer import ranking_rows, summary_rows, tasks_of, titles
+from .estimates import Estimate, findings_of, rows_of, shown_rows
 from .interval_plot import interval_plot
 from .verdicts import LABELS, Verdict, corrected_p, is_ranked, reference, verdict
 from .wording import MISSING, count, group_name, interval, number, probability
@@ -32,7 +33,7 @@ class ReportRow:
     text: Mapping[str, str]
     groups: tuple[ReportRow, ...] = ()
     best: bool | None = None
-    p_best: str = MISSING
+    without: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class TaskTables:
     findings: tuple[str, ...]
     overview: tuple[ReportRow, ...]
     pooled: bool
+    matrix_heads: tuple[str, ...]
     matrix: tuple[tuple[str, tuple[MatrixCell, ...]], ...]
     rows: tuple[ReportRow, ...]
     compact_encoders: tuple[str, ...]
@@ -96,7 +98,7 @@ def report_row(
     finding = row.get("finding") or "all findings"
     return ReportRow(
         row["encoder"], title, finding, group_name(row.get("group")), rank, verdict(row), interval_plot(row), text,
-        tuple(groups), **more,
+        tuple(groups), without=group_name(row["missing"]) if row.get("missing") else "", **more,
     )  # fmt: skip
 
 
@@ -108,22 +110,25 @@ def task_tables(results: Mapping[str, Any], task: str, detail: bool = True) -> T
         task: its name.
         detail: with the rows of the matched groups.
     """
-    rows = [row for row in results["discordance"] if row["task"] == task]
     name = titles(results)
-    findings = tuple(dict.fromkeys(row["finding"] for row in rows if row["level"] == "finding"))
-    many = sum(row["level"] == "finding" for row in rows) > FULL_ROWS
-    shown = tuple(_finding_rows(rows, findings, name, detail and not many))
-    compact = _compact(results, task, findings, name) if many else ((), ())
-    tally = {code: sum(r.says.code == code for r in shown) for code in LABELS}
+    findings = tuple(findings_of(results, task))
+    shown = shown_rows(results, task)
+    many = sum(len(part) for _, part in shown) > FULL_ROWS
+    rows = tuple(_estimate_rows(results, task, shown, name, detail and not many))
+    encoders, cells = _cells(results, task, shown)
+    drawn = 1 < len(shown) <= MATRIX_FINDINGS and len(encoders) > 1
+    matrix = zip(encoders, cells, strict=True) if drawn else ()
+    tally = {code: sum(r.says.code == code for r in rows) for code in LABELS}
     return TaskTables(
         task=task,
         findings=findings,
         overview=tuple(_overview(results, task, name)),
         pooled=len(findings) > 1,
-        matrix=_matrix(results, task, findings, name) if 1 < len(findings) <= MATRIX_FINDINGS else (),
-        rows=shown,
-        compact_encoders=compact[0],
-        compact=compact[1],
+        matrix_heads=tuple(estimate.label for estimate, _ in shown),
+        matrix=tuple((name[e], tuple(_matrix_cell(row) for row in column)) for e, column in matrix),
+        rows=rows,
+        compact_encoders=tuple(name[e] for e in encoders),
+        compact=_compact(shown, cells) if many else (),
         verdicts=tuple((code, LABELS[code], n) for code, n in tally.items() if n),
     )
 
@@ -142,21 +147,22 @@ def encoder_order(results: Mapping[str, Any], tasks: Sequence[str] | None = None
     """Names of the encoders, best first: by their mean place over the tasks (None: all) in which they have one."""
     places: dict[str, list[float]] = {card["name"]: [] for card in results["encoders"]}
     for task in tasks_of(results) if tasks is None else tasks:
-        ranked = sorted((row for row in summary_rows(results, task) if is_ranked(row)), key=lambda row: row["D"])
-        for place, row in enumerate(ranked):
-            places[row["encoder"]].append(place / len(ranked))
+        whole = summary_rows(results, task)
+        for rows in [whole] if any(map(is_ranked, whole)) else [part for _, part in shown_rows(results, task)]:
+            ranked = sorted((row for row in rows if is_ranked(row)), key=lambda row: row["D"])
+            for place, row in enumerate(ranked):
+                places[row["encoder"]].append(place / len(ranked))
     return sorted(places, key=lambda e: sum(places[e]) / len(places[e]) if places[e] else 2.0)
 
 
 def _overview(results: Mapping[str, Any], task: str, name: Mapping[str, str]) -> list[ReportRow]:
-    compared = {
-        row["encoder"]: row
-        for row in results.get("ranking") or ()
-        if row["task"] == task and row.get("finding") in (None, _only_finding(results, task))
-    }
+    """The rows that stand for the task, best first; empty when no encoder has a number for it."""
+    compared = ranking_rows(results, task)
     rows = summary_rows(results, task)
     ranked = sorted((row for row in rows if is_ranked(row)), key=lambda row: row["D"])
     others = [row for row in rows if not is_ranked(row)]
+    if not any(row.get("D") is not None for row in rows):
+        return []
     shown = []
     for place, row in enumerate([*ranked, *others], 1):
         extra = compared.get(row["encoder"], {})
@@ -166,60 +172,48 @@ def _overview(results: Mapping[str, Any], task: str, name: Mapping[str, str]) ->
                 name[row["encoder"]],
                 rank=str(place) if place <= len(ranked) else MISSING,
                 best=extra.get("not_worse_than_best") if place <= len(ranked) else None,
-                p_best=probability(extra.get("p_best")),
             )
         )
     return shown
 
 
-def _only_finding(results: Mapping[str, Any], task: str) -> str | None:
-    rows = summary_rows(results, task)
-    return rows[0]["finding"] if rows and rows[0]["level"] == "finding" else None
-
-
-def _finding_rows(
-    rows: Sequence[Mapping[str, Any]], findings: Sequence[str], name: Mapping[str, str], detail: bool
+def _estimate_rows(
+    results: Mapping[str, Any],
+    task: str,
+    shown: Sequence[tuple[Estimate, Sequence[Mapping[str, Any]]]],
+    name: Mapping[str, str],
+    detail: bool,
 ) -> Iterable[ReportRow]:
-    """Finding by finding, encoders by D, undefined last; groups inside."""
-    place = {finding: i for i, finding in enumerate(findings)}
+    """Estimate by estimate, encoders by D, undefined last; the matched groups inside."""
     parts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        if row["level"] == "group" and detail:
-            parts.setdefault((row["encoder"], row["finding"]), []).append(row)
-    pooled = [row for row in rows if row["level"] == "finding"]
-    pooled.sort(key=lambda r: (place[r["finding"]], not is_ranked(r), r["D"] if is_ranked(r) else 0))
-    for row in pooled:
-        groups = [report_row(part, name[part["encoder"]]) for part in parts.get((row["encoder"], row["finding"]), ())]
-        yield report_row(row, name[row["encoder"]], groups)
+    for row in rows_of(results, task, "group") if detail else ():
+        parts.setdefault((row["encoder"], row["finding"]), []).append(row)
+    for estimate, rows in shown:
+        for row in sorted(rows, key=lambda r: (not is_ranked(r), r["D"] if is_ranked(r) else 0)):
+            title = name[row["encoder"]]
+            groups = parts.get((row["encoder"], row["finding"]), []) if estimate.group is None else [row]
+            yield report_row(row, title, [report_row(g, title) for g in groups] if detail else ())
 
 
-def _matrix(
-    results: Mapping[str, Any], task: str, findings: Sequence[str], name: Mapping[str, str]
-) -> tuple[tuple[str, tuple[MatrixCell, ...]], ...]:
-    """Encoder -> its cells in the order of the findings; empty for one encoder."""
-    cells, encoders = _cells(results, task)
-    if len(encoders) < 2:
-        return ()
-    return tuple((name[e], tuple(_matrix_cell(cells.get((e, f))) for f in findings)) for e in encoders)
+def _cells(
+    results: Mapping[str, Any], task: str, shown: Sequence[tuple[Estimate, Sequence[Mapping[str, Any]]]]
+) -> tuple[list[str], list[list[Mapping[str, Any] | None]]]:
+    """The task's encoders, best first, and for each its rows in the order of the estimates."""
+    by_encoder: dict[str, dict[Estimate, Mapping[str, Any]]] = {}
+    for estimate, rows in shown:
+        for row in rows:
+            by_encoder.setdefault(row["encoder"], {})[estimate] = row
+    encoders = [encoder for encoder in encoder_order(results, [task]) if encoder in by_encoder]
+    return encoders, [[by_encoder[e].get(estimate) for estimate, _ in shown] for e in encoders]
 
 
 def _compact(
-    results: Mapping[str, Any], task: str, findings: Sequence[str], name: Mapping[str, str]
-) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[MatrixCell, ...]], ...]]:
-    """The encoders' titles, and finding -> its cells in their order."""
-    cells, encoders = _cells(results, task)
-    rows = tuple((f, tuple(_matrix_cell(cells.get((e, f)), 3) for e in encoders)) for f in findings)
-    return tuple(name[e] for e in encoders), rows
-
-
-def _cells(results: Mapping[str, Any], task: str) -> tuple[dict[tuple[str, str], Mapping[str, Any]], list[str]]:
-    cells = {
-        (row["encoder"], row["finding"]): row
-        for row in results["discordance"]
-        if row["task"] == task and row["level"] == "finding"
-    }
-    known = dict.fromkeys(encoder for encoder, _ in cells)
-    return cells, [encoder for encoder in encoder_order(results, [task]) if encoder in known]
+    shown: Sequence[tuple[Estimate, Any]], cells: Sequence[Sequence[Mapping[str, Any] | None]]
+) -> tuple[tuple[str, tuple[MatrixCell, ...]], ...]:
+    """Estimate -> its cells in the order of the encoders."""
+    return tuple(
+        (estimate.label, tuple(_matrix_cell(column[i], 3) for column in cells)) for i, (estimate, _) in enumerate(shown)
+    )
 
 
 def _matrix_cell(row: Mapping[str, Any] | None, digits: int = 2) -> MatrixCell:

@@ -267,3 +267,20 @@ def test_the_whole_study_stays_below_its_size(tmp_path):
     page = Page(text)
     assert re.search(r"\d+ of \d+ examples are shown, to keep the page below its size limit", page.text)
     assert page.tags.count("symbol") > 500
+
+
+@pytest.mark.parametrize("encoders", [1, 3])
+def test_findings_that_cannot_be_pooled(tmp_path, encoders):
+    page = Page(write(tmp_path, synthetic.two_views(encoders)))
+    assert "Edema view AP only" in page.text
+    assert "Edema (view PA)" in page.text
+    assert "2 positive patients: fewer than k + 1 = 6" in page.text
+    assert "findings without a value: Edema" in page.text
+    assert "None" not in page.text
+
+
+def test_negative_queries_are_no_examples(tmp_path):
+    document = synthetic.one_encoder()
+    frames = synthetic.frames(document)
+    frames["queries"]["label"] = 0
+    assert "No query was scored" in write(tmp_path, document, frames=frames)

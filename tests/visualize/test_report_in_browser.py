@@ -1,4 +1,4 @@
-"""The page in a real browser: it renders, sorts, filters, prints, works without scripts and asks nothing of a network."""
+"""The page in a real browser: it renders, sorts, filters, prints, works without scripts, and stays off the network."""
 
 from __future__ import annotations
 
@@ -97,7 +97,10 @@ def test_sorting_by_text_and_thousands(browser, page):
 def test_filters(browser, page):
     browser.open(page)
     assert browser.run("document.querySelector('.filters').hidden") is False
-    choose = "(s => {{ s.value = {value!r}; s.dispatchEvent(new Event('change')); }})(document.querySelectorAll('.filters select')[{n}])"
+    choose = (
+        "(s => {{ s.value = {value!r}; s.dispatchEvent(new Event('change')); }})"
+        "(document.querySelectorAll('.filters select')[{n}])"
+    )
     browser.run(choose.format(value="Edema", n=0))
     assert set(column(browser, 0)) == {"Edema"}
     assert browser.run("document.querySelector('.filters output').textContent") == "3 of 12 rows"
@@ -106,7 +109,8 @@ def test_filters(browser, page):
     browser.run(choose.format(value="", n=0))
     browser.run(choose.format(value="", n=2))
     browser.run(
-        "(i => { i.value = 'dino pneu'; i.dispatchEvent(new Event('input')); })(document.querySelector('.filters input'))"
+        "(i => { i.value = 'dino pneu'; i.dispatchEvent(new Event('input')); })"
+        "(document.querySelector('.filters input'))"
     )
     assert column(browser, 1) == ["RAD-DINO", "DINOv3-S"]
     assert set(column(browser, 0)) == {"Pneumonia"}
@@ -169,17 +173,25 @@ def test_hostile_text_does_nothing(browser, tmp_path):
 # Colour pairs of visible text below 4.5 : 1 (3 : 1 for large text), with the text.
 CONTRAST = """
 (() => {
-  const parse = c => { const m = c.match(/[\\d.]+/g).map(Number); return m.length < 4 ? [...m.slice(0, 3), 1] : m; };
-  const light = c => { const [r, g, b] = c.map(v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const behind = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] > 0.99) return c; }
-    return [255, 255, 255, 1]; };
+  const parse = c => {
+    const m = c.match(/[\\d.]+/g).map(Number);
+    return m.length < 4 ? [...m.slice(0, 3), 1] : m;
+  };
+  const linear = v => v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4;
+  const light = c => 0.2126 * linear(c[0]) + 0.7152 * linear(c[1]) + 0.0722 * linear(c[2]);
+  const behind = e => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c[3] > 0.99) return c;
+    }
+    return [255, 255, 255, 1];
+  };
   const found = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const text = walker.currentNode.textContent.trim(), e = walker.currentNode.parentElement;
     if (!text || e.closest('svg, script, style, .skip') || !e.getClientRects().length) continue;
-    const style = getComputedStyle(e), a = light(parse(style.color).slice(0, 3)), b = light(behind(e).slice(0, 3));
+    const style = getComputedStyle(e), a = light(parse(style.color)), b = light(behind(e));
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 700);
     if (ratio < (large ? 3 : 4.5)) found.push([text.slice(0, 30), ratio.toFixed(2)]);
