@@ -10,6 +10,7 @@ import numpy as np
 from .cells import Cell
 from .discordance import discordance_margin, neighbour_mean, tie_rate
 from .draw import Draw, Exclusions, draw_key, excluded_candidates, same_code_pairs
+from .margin_sweep import Side, nearest_means
 from .neighbours import Counts, Neighbours, Request
 from .observations import Observations
 from .options import Options
@@ -214,20 +215,23 @@ def margin_scores(
         for each cell, the scores of ``rows_pos`` then ``rows_neg``, NaN where fewer than k candidates are left, or
         None where the cell has no candidates.
     """
-    from .margin_sweep import score_images
+    sides: list[Side] = []
+    for place, cell in enumerate(cells):
+        if cell.n:
+            sides += _margin_sides(observations, options, cell, place)
+    means = nearest_means(rows, sides, options, counts, observations.order)
+    out: list[np.ndarray | None] = [None] * len(cells)
+    for first in range(0, len(sides), 2):
+        out[sides[first].cell] = means[first] - means[first + 1]
+    return out
 
-    requests: list[tuple[Request, Request, np.ndarray] | None] = []
-    for cell in cells:
-        if not cell.n:
-            requests.append(None)
-            continue
-        members = np.concatenate([cell.rows_pos, cell.rows_neg])
-        labels = np.zeros(len(members), np.int8)
-        labels[: len(cell.rows_pos)] = 1
-        key = draw_key(observations, options, cell.finding, cell.group, 0)
-        exclusions = excluded_candidates(observations, options, key, members, labels, cell.cand_pos, cell.cand_neg)
-        kept = (exclusions.left_pos >= options.k) & (exclusions.left_neg >= options.k)
-        requests.append(
-            (Request(members, cell.cand_pos, exclusions.pos), Request(members, cell.cand_neg, exclusions.neg), kept)
-        )
-    return score_images(rows, requests, options, counts)
+
+def _margin_sides(observations: Observations, options: Options, cell: Cell, place: int) -> list[Side]:
+    members = np.concatenate([cell.rows_pos, cell.rows_neg])
+    labels = (np.arange(len(members)) < len(cell.rows_pos)).astype(np.int8)
+    key = draw_key(observations, options, cell.finding, cell.group, 0)
+    exclusions = excluded_candidates(observations, options, key, members, labels, cell.cand_pos, cell.cand_neg)
+    return [
+        Side(place, members, cell.cand_pos, exclusions.pos),
+        Side(place, members, cell.cand_neg, exclusions.neg),
+    ]

@@ -6,6 +6,7 @@ depend on the precision, the blocks or the threads of the preselection, which on
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +16,7 @@ from .similarity import FeatureRows
 from .sweep_space import Operand, SweepSpace, choose_precision
 
 # A query with more candidates than this inside the error bound is settled by the float64 way.
-_LONG = 512
+LONG = 512
 _GROUP = 16
 _SCORES = 2**25
 _PART = 16384
@@ -58,7 +59,7 @@ class Counts:
     Attributes:
         scored: pairs scored in low precision.
         settled: pairs settled in float64, in the fixed order.
-        undecided: pairs among them that the bound could not place and that are not among the k nearest.
+        undecided: pairs among them that the bound could not rule out and that turned out to be of no k nearest.
         long: (query, set) pairs with so many near ties that the float64 way was taken.
     """
 
@@ -121,7 +122,7 @@ def nearest(
         space = SweepSpace(rows, request.candidates, choose_precision(precision))
     queries = space.queries(request.queries)
     listed = shortlist(space, queries, request, k, counts)
-    return settle(rows, request, listed, k, order, counts)
+    return settle_together(rows, [request], [listed], k, order, counts)[0]
 
 
 def shortlist(
@@ -130,7 +131,7 @@ def shortlist(
     request: Request,
     k: int,
     counts: Counts,
-    candidates: Operand | None = None,
+    prepare: Callable[[np.ndarray], Operand] | None = None,
 ) -> Shortlist:
     """The candidates of each query that can be among its k nearest, by the scores and their error bound.
 
@@ -140,7 +141,7 @@ def shortlist(
         request: what is compared.
         k: neighbours.
         counts: is added to.
-        candidates: operand of ``request.candidates`` when it is at hand.
+        prepare: makes the operand of candidate rows; None: the space's own.
     """
     total = len(request.candidates)
     pieces: list[tuple[np.ndarray, ...]] = []
@@ -149,10 +150,7 @@ def shortlist(
     excluded = _sorted_by_candidate(request.excluded)
     for start in range(0, total, _PART):
         stop = min(start + _PART, total)
-        if candidates is None:
-            part = space.candidates(request.candidates[start:stop])
-        else:
-            part = candidates if stop - start == total else candidates.take(np.arange(start, stop))
+        part = (prepare or space.candidates)(request.candidates[start:stop])
         low, high = np.searchsorted(excluded[1], (start, stop))
         error = space.error(part, queries)
         width = max(1, _SCORES // max(stop - start, 1))
@@ -167,35 +165,44 @@ def shortlist(
     return _trim(space, pieces, len(queries), k, long)
 
 
-def settle(
+def settle_together(
     rows: FeatureRows,
-    request: Request,
-    listed: Shortlist,
+    requests: Sequence[Request],
+    listed: Sequence[Shortlist],
     k: int,
     order: np.ndarray,
     counts: Counts,
-) -> Neighbours:
-    """Exact similarities of a shortlist, and the k largest of each query.
+) -> list[Neighbours]:
+    """Exact similarities of shortlists, and the k largest of each query; a pair in several shortlists is settled once.
 
     Args:
         rows: the features.
-        request: what is compared.
-        listed: its shortlist.
+        requests: what is compared.
+        listed: the shortlist of each.
         k: neighbours.
         order: place of each row among equal similarities, shape (N,), int64.
         counts: is added to.
     """
-    similarities = np.full((len(request.queries), k), -np.inf)
-    found = np.full((len(request.queries), k), -1, np.int64)
-    row = request.candidates[listed.candidate]
-    exact = rows.similarities(request.queries[listed.query], row)
-    counts.settled += len(exact)
-    _largest(listed.query, row, exact, order, similarities, found)
-    if len(listed.long):
-        counts.long += len(listed.long)
-        _settle_long(rows, request, listed.long, k, order, counts, similarities, found)
-    counts.undecided += len(exact) - int((found[np.unique(listed.query)] >= 0).sum())
-    return Neighbours(similarities, found)
+    query_row = [request.queries[short.query] for request, short in zip(requests, listed, strict=True)]
+    found_row = [request.candidates[short.candidate] for request, short in zip(requests, listed, strict=True)]
+    pairs = np.concatenate(query_row) * len(rows) + np.concatenate(found_row)
+    distinct, back = np.unique(pairs, return_inverse=True)
+    exact = rows.similarities(*np.divmod(distinct, len(rows)))[back]
+    counts.settled += len(distinct)
+    used = np.zeros(len(distinct), bool)
+    out, start = [], 0
+    for request, short, row in zip(requests, listed, found_row, strict=True):
+        here = slice(start, start + len(row))
+        similarities = np.full((len(request.queries), k), -np.inf)
+        found = np.full((len(request.queries), k), -1, np.int64)
+        used[back[here][_largest(short.query, row, exact[here], order, similarities, found)]] = True
+        if len(short.long):
+            counts.long += len(short.long)
+            _settle_long(rows, request, short.long, k, order, counts, similarities, found)
+        out.append(Neighbours(similarities, found))
+        start += len(row)
+    counts.undecided += int((~used).sum())
+    return out
 
 
 def _check(rows: FeatureRows, request: Request, k: int) -> None:
@@ -239,7 +246,7 @@ def _ordered(
         flip_negative(table[:members])
     else:
         table = scores.numpy()
-    least = _least(table.dtype)
+    least = least_score(table.dtype)
     table[members:] = least
     table[excluded[1], excluded[0]] = least
     return table
@@ -250,7 +257,8 @@ def flip_negative(bits: np.ndarray) -> None:
     bits ^= (bits >> 15) & np.int16(0x7FFF)
 
 
-def _least(dtype: np.dtype) -> float | int:
+def least_score(dtype: np.dtype) -> float | int:
+    """Stands for a pair that is left out: below every score."""
     return int(np.iinfo(dtype).min) if dtype.kind == "i" else -np.inf
 
 
@@ -260,11 +268,18 @@ def _values(table: np.ndarray) -> np.ndarray:
         return table.astype(np.float64)
     bits = table ^ ((table >> 15) & np.int16(0x7FFF))
     out = (bits.astype(np.int32) << 16).view(np.float32).astype(np.float64)
-    out[table == _least(table.dtype)] = -np.inf
+    out[table == least_score(table.dtype)] = -np.inf
     return out
 
 
-def _floor_to(limit: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def raw_values(raw: np.ndarray) -> np.ndarray:
+    """Raw scores (the bits of bfloat16 as int16, or the numbers) as float64."""
+    if raw.dtype != np.int16:
+        return raw.astype(np.float64)
+    return (raw.astype(np.int32) << 16).view(np.float32).astype(np.float64)
+
+
+def floor_to(limit: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """The least ordered score whose value may reach ``limit``."""
     if dtype == np.float64:
         return limit
@@ -287,7 +302,7 @@ def upper_bound(space: SweepSpace, value: np.ndarray, error: np.ndarray) -> np.n
     return value + space.rounding * np.abs(value) + error
 
 
-def _score_limit(space: SweepSpace, floor: np.ndarray, error: np.ndarray) -> np.ndarray:
+def score_limit(space: SweepSpace, floor: np.ndarray, error: np.ndarray) -> np.ndarray:
     """The least stored score whose upper bound reaches ``floor``."""
     target = floor - error
     rounding = space.rounding
@@ -310,10 +325,10 @@ def _above(
         np.maximum(
             floor, lower_bound(space, np.where(np.isfinite(kth), kth, 0.0), error), out=floor, where=kth > -np.inf
         )
-    limit = _floor_to(_score_limit(space, np.where(np.isfinite(floor), floor, -4.0), error), scores.dtype)
-    limit = np.where(long, _greatest(scores.dtype), limit)
+    limit = floor_to(score_limit(space, np.where(np.isfinite(floor), floor, -4.0), error), scores.dtype)
+    limit = np.where(long, greatest_score(scores.dtype), limit)
     hit = peaks >= limit
-    crowded = hit.sum(axis=0) > _LONG
+    crowded = hit.sum(axis=0) > LONG
     if crowded.any():
         long |= crowded
         hit &= ~crowded
@@ -325,7 +340,8 @@ def _above(
     return query[which], group[which] * size + member, _values(inside[which, member])
 
 
-def _greatest(dtype: np.dtype) -> float | int:
+def greatest_score(dtype: np.dtype) -> float | int:
+    """Above every score."""
     return int(np.iinfo(dtype).max) if dtype.kind == "i" else np.inf
 
 
@@ -346,7 +362,7 @@ def _trim(space: SweepSpace, pieces: list[tuple[np.ndarray, ...]], count: int, k
     floor[full] = least[start[:-1][full] + k - 1]
     keep = upper_bound(space, value, error) >= floor[query]
     query, candidate = query[keep], candidate[keep]
-    crowded = np.bincount(query, minlength=count) > _LONG + k
+    crowded = np.bincount(query, minlength=count) > LONG + k
     if crowded.any():
         long = long | crowded
         keep = ~crowded[query]
@@ -361,8 +377,8 @@ def _largest(
     order: np.ndarray,
     similarities: np.ndarray,
     found: np.ndarray,
-) -> None:
-    """Write the largest of each query into ``similarities`` and ``found``."""
+) -> np.ndarray:
+    """Write the largest of each query into ``similarities`` and ``found``; which entries they are."""
     k = similarities.shape[1]
     by = np.lexsort((order[row], -exact, query))
     query, row, exact = query[by], row[by], exact[by]
@@ -371,6 +387,7 @@ def _largest(
     keep = place < k
     similarities[query[keep], place[keep]] = exact[keep]
     found[query[keep], place[keep]] = row[keep]
+    return by[keep]
 
 
 def _settle_long(

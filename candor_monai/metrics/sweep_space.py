@@ -61,7 +61,10 @@ class Operand:
         return len(self.matrix)
 
     def take(self, rows: np.ndarray) -> Operand:
-        """The operand of some of the rows."""
+        """The operand of some of the rows; a view where they follow each other."""
+        if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
+            span = slice(int(rows[0]), int(rows[-1]) + 1)
+            return Operand(self.matrix[span], self.length[span], self.residual[span], self.shift[span])
         index = torch.from_numpy(np.ascontiguousarray(rows))
         return Operand(self.matrix[index], self.length[rows], self.residual[rows], self.shift[rows])
 
