@@ -99,9 +99,9 @@ def decode_frame(data: bytes, frame: Frame) -> tuple[np.ndarray, str, str]:
         _check_stream(data, frame)
     try:
         pixels, photometric = codec.decode(data, frame)
-    except (DecodeError, MemoryError):
+    except (DecodeError, MemoryError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:  # what a codec raises is its own business, and its message may quote the file
+    except BaseException as error:  # a Rust codec that panics raises no Exception; a message may quote the file
         raise DecodeError("codec_failed", f"{codec.name} stopped with {type(error).__name__}") from None
     shape = (frame.rows, frame.columns) if frame.samples == 1 else (frame.rows, frame.columns, frame.samples)
     if pixels.shape != shape:

@@ -69,6 +69,7 @@ PHOTOMETRIC = (
     "YBR_ICT",
     "YBR_RCT",
 )
+_PIXEL_TAGS = (b"\xe0\x7f\x10\x00", b"\x7f\xe0\x00\x10")
 DEFLATED = "1.2.840.10008.1.2.1.99"
 BIG_ENDIAN = "1.2.840.10008.1.2.2"
 
@@ -113,6 +114,7 @@ class _Header:
         if self.syntax == DEFLATED:
             data = _inflated(data, start, options.max_bytes)
         self.dataset = _read(data)
+        self.mentions_pixels = any(tag in data for tag in _PIXEL_TAGS)
         self.little = self.syntax != BIG_ENDIAN
         if not self.syntax:
             self._infer_syntax()
@@ -185,6 +187,8 @@ def _shown(header: _Header, options: DecodeOptions) -> DecodedImage:
     """Check the image attributes, get the stored values, map them to display values."""
     keyword = next((k for k in ("PixelData", "FloatPixelData", "DoubleFloatPixelData") if k in header.dataset), None)
     if keyword is None:
+        if header.mentions_pixels:
+            raise DecodeError("corrupt", "the header cannot be parsed as far as the pixels")
         raise DecodeError("no_pixel_data", "the file is DICOM but holds no pixels")
     pixel_data = header.raw(keyword)
     rows, columns = header.integer("Rows"), header.integer("Columns")

@@ -212,17 +212,17 @@ def corruptions(data: bytes, seed: int = 0) -> dict[str, bytes]:
 
 
 def mutated(data: bytes, seed: int) -> bytes:
-    """A seeded mutation of a file: flips, overwritten runs, deletions, insertions, duplicated and swapped parts."""
+    """A seeded mutation of a file: flips, overwritten runs, planted lengths, deletions, insertions, cuts."""
     random = np.random.default_rng(seed)
     result = bytearray(data)
-    for _ in range(int(random.integers(1, 6))):
+    for _ in range(1 if random.random() < 0.6 else int(random.integers(2, 6))):
         if len(result) < 16:
             break
         # Most of what a decoder trusts stands at the start.
-        reach = len(result) if random.random() < 0.5 else min(len(result), 2048)
+        reach = len(result) if random.random() < 0.6 else min(len(result), 2048)
         place = int(random.integers(0, reach))
         length = int(random.integers(1, 64))
-        kind = int(random.integers(0, 7))
+        kind = random.choice(7, p=[0.4, 0.2, 0.05, 0.05, 0.2, 0.05, 0.05])
         if kind == 0:
             result[place] ^= 1 << int(random.integers(0, 8))
         elif kind == 1:
@@ -232,9 +232,8 @@ def mutated(data: bytes, seed: int) -> bytes:
         elif kind == 3:
             result[place:place] = random.integers(0, 256, length, dtype=np.uint8).tobytes()
         elif kind == 4:
-            result[place : place + 4] = [b"\xff\xff\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\x7f"][
-                int(random.integers(0, 3))
-            ]
+            planted = [b"\xff\xff\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\x7f", b"\xfe\xff\xdd\xe0", b"\x01\0\0\0"]
+            result[place : place + 4] = planted[int(random.integers(0, len(planted)))]
         elif kind == 5:
             result[place:place] = result[place : place + length * 16]
         else:
