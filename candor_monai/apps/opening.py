@@ -5,42 +5,32 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..data.array_store import ArrayStore
-from ..data.cohort import REJECTED_COLUMNS, Cohort
+from ..data.cohort import Cohort
 from ..data.cohorts import load_cohort
 from ..data.encode_dataset import EncodeDataset, MappedDataset
 from ..data.encode_loader import EncodeLoader, EncodeRecords, cohort_sources
 from ..data.feature_store import FeatureStore, store_folder
-from ..data.folder_lock import folder_lock
+from ..data.phantom_files import phantom_complete
 from ..data.store_rows import pixel_clusters
-from ..handlers.report import ReportHandler
 from ..handlers.run_context import RunContext, plain
 from ..metrics.observations import Observations
 from ..metrics.options import Options as MeasureOptions
-from ..utils.atomic import atomic_path
 from ..utils.errors import UserError
 from ..utils.names import unknown
 from ..utils.pseudonyms import read_key
 from ..utils.told import told_briefly
-from ..visualize.csv_files import plain_text, write_csv
-from ..visualize.results_files import read_results
 from .options import RunOptions
 from .workflow import running_workflow
 
-logger = logging.getLogger(__name__)
+CALIBRATION = "calibration"
 
-# Locks of output folders, held until the process ends.
-_locks = ExitStack()
-_claimed: set[Path] = set()
+logger = logging.getLogger(__name__)
 
 
 def output_folder(options: RunOptions) -> Path:
@@ -48,15 +38,11 @@ def output_folder(options: RunOptions) -> Path:
     return options.output_dir.resolve()
 
 
-def claim(folder: Path) -> None:
-    """Make an output folder and hold it until this process ends.
-
-    Raises:
-        UserError: it cannot be written, or another run holds it.
-    """
-    if folder not in _claimed and _rank() == 0:
-        _locks.enter_context(folder_lock(folder))
-        _claimed.add(folder)
+def dataset_folder(options: RunOptions) -> Path | None:
+    """The dataset's folder; the calibration cohort lies with the results when none is named."""
+    if options.dataset_dir is None and options.cohort == CALIBRATION:
+        return options.output_dir / CALIBRATION
+    return options.dataset_dir
 
 
 @told_briefly
@@ -66,11 +52,11 @@ def open_cohort(options: RunOptions) -> Cohort:
     Raises:
         SystemExit: it is unknown or cannot be read.
     """
-    dataset_dir = options.dataset_dir
-    if dataset_dir is None and options.cohort == "calibration":
-        dataset_dir = options.output_dir / "calibration"
+    dataset_dir = dataset_folder(options)
     given = {"task": options.task, "findings": options.findings, "match_on": options.match_on}
     chosen = {name: value for name, value in {**options.cohort_options, **given}.items() if value is not None}
+    if options.cohort == CALIBRATION and dataset_dir is not None and not phantom_complete(dataset_dir):
+        chosen |= {"write": False, "check_files": False}  # only a run writes: see prepare_data
     cohort = load_cohort(options.cohort, dataset_dir, **chosen)
     logger.info("cohort %s: %d images, findings %s", cohort.name, len(cohort), ", ".join(cohort.findings))
     return cohort
@@ -198,6 +184,8 @@ def encode_loader(dataset: Any, context: RunContext, options: RunOptions) -> Enc
     """
     if isinstance(context.store, ArrayStore):
         return []
+    import ignite.distributed as idist
+
     records = EncodeRecords.of(context.cohort, context.store, context.sources)
     pool = dataset if isinstance(dataset, EncodeDataset) else MappedDataset(dataset)
     size = options.canonical_size
@@ -206,8 +194,8 @@ def encode_loader(dataset: Any, context: RunContext, options: RunOptions) -> Enc
         pool,
         batch_size=options.batch_size if size is not None else 1,
         image_size=size,
-        rank=_rank(),
-        world_size=_world_size(),
+        rank=idist.get_rank(),
+        world_size=idist.get_world_size(),
     )
     stored = len(records.image_ids) - int(records.missing.sum())
     context.counts.update(images_stored=stored, images_encoded=loader.images)
@@ -222,69 +210,6 @@ def encode_loader(dataset: Any, context: RunContext, options: RunOptions) -> Enc
 def open_key(options: RunOptions) -> bytes:
     """The site's secret key for patient pseudonyms."""
     return read_key(options.key_file)
-
-
-@told_briefly
-def run_engine(engine: Any, context: RunContext, stage: str, loader: Any = None) -> None:
-    """Run a MONAI engine; a user's mistake that ends it is told in a few lines.
-
-    Args:
-        engine: a MONAI evaluator.
-        context: keeps the stage's wall time.
-        stage: ``encode`` or ``score``.
-        loader: an encoding loader, whose own times are kept too. An engine without batches is not run: MONAI's
-            ``Workflow.run`` would only warn.
-    """
-    claim(context.output_dir)
-    if loader is not None and not len(loader):
-        return
-    with context.stage(stage):
-        engine.run()
-    for name, seconds in getattr(loader, "seconds", {}).items():
-        context.seconds[f"{stage}.{name}"] = seconds
-
-
-@told_briefly
-def report_again(options: RunOptions, context: RunContext, pool: Any) -> None:
-    """Write the report anew from the results that are there.
-
-    Raises:
-        SystemExit: there are none, or they are another encoder's or cohort's.
-    """
-    claim(context.output_dir)
-    results = read_results(context.output_dir / "results.json")
-    named = {encoder["name"] for encoder in results["encoders"]}
-    if named != {context.encoder["name"]} or results["cohort"]["fingerprint"] != context.cohort.fingerprint():
-        raise UserError(
-            f"{context.output_dir / 'results.json'} holds encoder {', '.join(sorted(named))} on cohort "
-            f"{results['cohort']['name']}, or the cohort has changed since: run `score` first."
-        )
-    tables = [pd.read_parquet(context.output_dir / f"{name}.parquet") for name in ("queries", "candidates")]
-    rejected = pd.read_csv(context.output_dir / "rejected.csv", dtype=str, keep_default_na=False)
-    rejected = rejected.map(plain_text)
-    handler = ReportHandler(context, pool, options.report_images, options.report_examples)
-    handler.write(results, *tables, rejected)
-
-
-@told_briefly
-def export_features(context: RunContext) -> Path:
-    """Write the cohort's features to ``features.parquet`` (image_id, feature) and ``rejected.csv``.
-
-    Returns:
-        the Parquet file.
-    """
-    claim(context.output_dir)
-    features, present = context.store.matrix(context.image_ids, context.sources)
-    rows = np.flatnonzero(present)
-    path = context.output_dir / "features.parquet"
-    values = pa.FixedSizeListArray.from_arrays(pa.array(features[rows].reshape(-1)), max(1, features.shape[1]))
-    table = pa.table({"image_id": [context.image_ids[row] for row in rows], "feature": values})
-    with atomic_path(path) as temporary:
-        pq.write_table(table, temporary)
-    rejected = context.rejected(present)
-    write_csv(context.output_dir / "rejected.csv", rejected, REJECTED_COLUMNS)
-    logger.info("%d features in %s, %d images rejected", len(rows), path, len(rejected))
-    return path
 
 
 def scored_observations(context: RunContext) -> Observations:
@@ -317,15 +242,3 @@ def scored_options(context: RunContext, options: RunOptions) -> MeasureOptions:
 def stored_features(context: RunContext, options: RunOptions) -> Any:
     """A function that gives features and which of them are scored, for the CANDOR handler."""
     return lambda: context.features(options.measure.memory_bytes)
-
-
-def _rank() -> int:
-    import ignite.distributed as idist
-
-    return idist.get_rank()
-
-
-def _world_size() -> int:
-    import ignite.distributed as idist
-
-    return idist.get_world_size()

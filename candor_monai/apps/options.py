@@ -220,8 +220,9 @@ _MEASURE_READERS: dict[str, Reader] = {
     "tuple[int, ...]": whole_numbers,
     "Mapping[str, float] | None": mapping,
 }
-# Options of a cohort that are paths; and options of the measure whose name on the command line says more than the field's, or means something else there.
+# Options of a cohort's adapter that are paths.
 _COHORT_PATHS = ("labels", "features", "feature_ids", "images", "index_dir", "vocabulary")
+# Options of the measure whose name on the command line says more than the field's, or means something else there.
 _ALIASES = {"sweep_precision": "precision"}
 
 

@@ -25,6 +25,8 @@ SIDE = 256
 SITES = ("north", "south")
 FINDINGS = {"common_marker": "horizontal", "rare_marker": "vertical"}
 PER_GROUP = {"images": 140, "common_marker": 45, "rare_marker": 22}
+LABEL_COLUMNS = ["image", "image_id", "patient_id", "site", "view", *FINDINGS]
+BOX_COLUMNS = ["image_id", "finding", "x", "y", "width", "height", "frame_width", "frame_height"]
 LABELS, BOXES, COMPLETE = "labels.csv", "boxes.csv", "complete.json"
 DX_IMAGE = "1.2.840.10008.5.1.4.1.1.1.1"
 EXPLICIT, IMPLICIT, DEFLATED = "1.2.840.10008.1.2.1", "1.2.840.10008.1.2", "1.2.840.10008.1.2.1.99"
@@ -148,22 +150,32 @@ def phantom_pixels(image: PhantomImage, number: int, seed: int = 0) -> np.ndarra
     return np.rint(pixels * 4095).astype(np.uint16)
 
 
-def write_phantoms(folder: Path, seed: int = 0) -> None:
-    """Write every file and both tables into an empty folder."""
-    planned = plan_phantoms(seed)
+def phantom_complete(folder: str | Path) -> bool:
+    """Whether the cohort has been written into the folder."""
+    return (Path(folder) / COMPLETE).is_file()
+
+
+def phantom_tables(planned: list[PhantomImage]) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Rows of the table of labels and of the table of boxes, as :data:`LABEL_COLUMNS` and :data:`BOX_COLUMNS` say."""
     labels, boxes = [], []
-    for number, image in enumerate(planned):
-        path = folder / image.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        dataset = dicom_dataset(image, phantom_pixels(image, number, seed), seed)
-        _save(dataset, path)
+    for image in planned:
         shown = [int(image.finding == finding) for finding in FINDINGS]
         labels.append([image.path, image.image_id, image.patient_id, image.site, image.view, *shown])
         if image.marker is not None:
             boxes.append([image.image_id, image.finding, *image.marker.box(SIDE), SIDE, SIDE])
-    _table(folder / LABELS, ["image", "image_id", "patient_id", "site", "view", *FINDINGS], labels)
-    frame = ["image_id", "finding", "x", "y", "width", "height", "frame_width", "frame_height"]
-    _table(folder / BOXES, frame, boxes)
+    return labels, boxes
+
+
+def write_phantoms(folder: Path, seed: int = 0) -> None:
+    """Write every file and both tables into an empty folder."""
+    planned = plan_phantoms(seed)
+    for number, image in enumerate(planned):
+        path = folder / image.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _save(dicom_dataset(image, phantom_pixels(image, number, seed), seed), path)
+    labels, boxes = phantom_tables(planned)
+    _table(folder / LABELS, LABEL_COLUMNS, labels)
+    _table(folder / BOXES, BOX_COLUMNS, boxes)
 
 
 def dicom_dataset(image: PhantomImage, displayed: np.ndarray, seed: int = 0) -> Any:

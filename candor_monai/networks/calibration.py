@@ -101,8 +101,8 @@ def blur_matrix() -> Tensor:
 
 def coarse_centre() -> Tensor:
     """The mean phantom under the blur, at the grid points; shape (49,), float32."""
-    blur = blur_matrix()
-    return (blur @ torch.from_numpy(mean_background()) @ blur.t()).flatten()
+    blur = blur_matrix().double()  # in float64, so that the rounded result does not depend on the number of threads
+    return (blur @ torch.from_numpy(mean_background()).double() @ blur.t()).flatten().float()
 
 
 def projection_matrix() -> Tensor:

@@ -16,6 +16,7 @@ from .backbones import Backbone
 from .cards import CODE_VERSION, EncoderCard, load_card
 from .loaders import load_backbone
 from .processors import EncoderProcessor
+from .scripted import scripted_encoder
 from .weights import state_digest
 
 PRECISIONS: dict[str, torch.dtype] = {
@@ -132,6 +133,11 @@ class FrozenEncoder(nn.Module):
     def compiled(self) -> bool:
         """Whether the forward path is compiled."""
         return self._compiled is not None
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """What ``torch.jit.script`` takes in this module's place: processed images in, features out."""
+        card = self.processor.card
+        return scripted_encoder(self.backbone, self.feature_point, card.channels, card.input_size)
 
     @property
     def fingerprint(self) -> dict[str, Any]:
