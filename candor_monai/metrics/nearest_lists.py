@@ -14,6 +14,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from .draw import same_code_pairs
+
 _BLOCK = 1024
 
 
@@ -45,10 +47,11 @@ class NearestLists:
         self._candidates = candidates
         self._queries = queries
         self._units = units
-        self._same_patient = same_patient
+        self._key = units if same_patient else np.arange(len(units))
         base = _unit_rows(features, candidates)
         self._centre = base.mean(axis=0)
         self._base = torch.from_numpy(base - self._centre)
+        self._half = 0.5 * (self._base * self._base).sum(dim=1)
         self._features = features
         self.index, self.distance = self.longer(np.arange(len(queries)), length)
 
@@ -65,17 +68,16 @@ class NearestLists:
         length = min(length, len(self))
         index = np.empty((len(which), length), np.int64)
         distance = np.empty((len(which), length), np.float32)
-        half = 0.5 * (self._base * self._base).sum(dim=1)
         for start in range(0, len(which), _BLOCK):
             part = slice(start, start + _BLOCK)
             rows = self._queries[which[part]]
             point = torch.from_numpy(_unit_rows(self._features, rows) - self._centre)
-            far = torch.addmm(half[None, :], point, self._base.T, alpha=-1)
-            far += 0.5 * (point * point).sum(dim=1, keepdim=True)
-            key = self._units if self._same_patient else np.arange(len(self._units))
-            own = key[rows][:, None] == key[self._candidates][None, :]
-            far[torch.from_numpy(own)] = torch.inf
-            value, place = torch.topk(far.to(torch.float32), length, dim=1, largest=False)
+            product = torch.addmm(self._half[None, :], point, self._base.T, alpha=-1)
+            product += 0.5 * (point * point).sum(dim=1, keepdim=True)
+            far = product.to(torch.float32)
+            query, candidate = same_code_pairs(self._key, rows, self._candidates)
+            far[torch.from_numpy(query), torch.from_numpy(candidate)] = torch.inf
+            value, place = torch.topk(far, length, dim=1, largest=False)
             distance[part] = value.numpy()
             index[part] = place.numpy()
         index[np.isinf(distance)] = len(self)

@@ -328,7 +328,7 @@ def _prepared(
 ) -> tuple[Halves, list[NearestLists]]:
     halves = Halves(bits, units[cell.cand_pos], units[cell.cand_neg], units[rows], k)
     lists = [
-        NearestLists(features, rows, side, units, same_patient, length=4 * k + 4)
+        NearestLists(features, rows, side, units, same_patient, length=6 * k + 6)
         for side in (cell.cand_pos, cell.cand_neg)
     ]
     return halves, lists
