@@ -257,7 +257,7 @@ class Cohort:
         order = np.argsort(self.records["image_id"].to_numpy(dtype=str), kind="stable")
         digest = hashlib.blake2b(digest_size=16)
         for column in sorted(self.records.columns):
-            _digest_text(digest, column, self.records[column].iloc[order])
+            _digest_text(digest, column, self.records[column], order)
         for finding in sorted(self.findings):
             digest.update(finding.encode() + b"\x00")
             digest.update(np.ascontiguousarray(self.labels[order, self.findings.index(finding)]).tobytes())
@@ -266,10 +266,11 @@ class Cohort:
             rows = sorted("\x1f".join(map(str, row)) for row in table[list(columns)].itertuples(index=False))
             digest.update("\x1e".join(rows).encode() + b"\x00")
         if self.clusters is not None:
-            _digest_text(digest, "cluster", pd.Series(self.clusters[order]))
+            _digest_text(digest, "cluster", pd.Series(self.clusters), order)
         return digest.hexdigest()
 
 
-def _digest_text(digest: Any, name: str, column: pd.Series) -> None:
-    texts = ("\x1d" if missing else str(v) for v, missing in zip(column, column.isna(), strict=True))
-    digest.update(name.encode() + b"\x00" + "\x1e".join(texts).encode("utf-8", "surrogatepass") + b"\x00")
+def _digest_text(digest: Any, name: str, column: pd.Series, order: np.ndarray) -> None:
+    values = column.to_numpy(dtype=object, copy=True)
+    values[column.isna().to_numpy(dtype=bool)] = "\x1d"
+    digest.update(name.encode() + b"\x00" + "\x1e".join(map(str, values[order])).encode("utf-8", "surrogatepass") + b"\x00")

@@ -13,11 +13,31 @@ from .draft import Draft
 Adapter = Callable[..., Draft]
 
 SHIPPED = (
+    "aptos",
     "calibration",
+    "chexpert",
+    "cub_200_2011",
+    "ddi",
+    "fairvision",
     "features",
+    "fgvc_aircraft",
+    "fitzpatrick17k",
+    "idrid",
     "image_list",
+    "isic2019",
+    "messidor2",
+    "mimic_cxr",
+    "ms_cxr",
+    "nct_crc",
     "nih_cxr",
+    "openi",
+    "padchest",
+    "pcam",
+    "rsna",
     "table",
+    "vindr_cxr",
+    "vindr_mammo",
+    "vindr_pcxr",
 )
 
 _registered: dict[str, Adapter] = {}

@@ -82,7 +82,7 @@ class Source:
         """
         path = self.find_table(*patterns, folder=folder, chosen=chosen, option=option)
         if path is None:
-            raise missing_table(self._root(folder), patterns, self.name, self.card.obtain)
+            raise self.no_table(*patterns, folder=folder)
         return path
 
     def find_table(
@@ -94,6 +94,10 @@ class Source:
             path = Path(chosen).expanduser()
             return path if path.is_absolute() else base / path
         return find_table(base, patterns, self.name, option) if base.is_dir() else None
+
+    def no_table(self, *patterns: str, folder: str = "") -> UserError:
+        """The error for a table that is not there."""
+        return missing_table(self._root(folder), patterns, self.name, self.card.obtain)
 
     def read(
         self, path: Path, columns: Sequence[str] | Callable[[str], bool] | None = None, **how: Any

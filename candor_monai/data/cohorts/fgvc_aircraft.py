@@ -1,0 +1,74 @@
+"""FGVC-Aircraft 2013b: each variant a finding among its manufacturer.
+
+Label files hold an id of seven digits and a name that may hold spaces and ``/``. The images carry a copyright banner
+of about 20 pixels at the bottom.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from ...utils import UserError
+from .class_groups import class_draft
+from .draft import Draft, box_table
+from .source import Source
+
+SPLITS = ("train", "val", "test")
+
+
+def read(source: Source) -> Draft:
+    """Read variants, manufacturers, splits and boxes.
+
+    Args:
+        source: the dataset.
+    """
+    source.locate("images_variant_test.txt", "data")
+    data = "" if "images_variant_test.txt" in source.files.listing("") else "data"
+    if "images_variant_test.txt" not in source.files.listing(data):
+        raise source.no_table("images_variant_test.txt", folder=data)
+    assert source.root is not None
+    folder = source.root / data
+    variant = pd.concat([_pairs(source, folder, f"images_variant_{s}.txt").assign(split=s) for s in SPLITS])
+    maker = pd.concat([_pairs(source, folder, f"images_manufacturer_{s}.txt") for s in SPLITS])
+    if variant["id"].duplicated().any():
+        raise UserError(f"{folder}: image {variant.loc[variant['id'].duplicated(), 'id'].iloc[0]} has two variants.")
+    variant = variant.reset_index(drop=True)
+    makers = maker.drop_duplicates("id").set_index("id")["name"].reindex(variant["id"]).reset_index(drop=True)
+    if makers.isna().any():
+        raise UserError(f"{folder}: image {variant['id'].iloc[int(makers.isna().argmax())]} has no manufacturer.")
+    records = pd.DataFrame({"image_id": variant["id"]})
+    records["image"] = (f"{data}/" if data else "") + "images/" + variant["id"] + ".jpg"
+    records["site"], records["split"], records["manufacturer"] = "fgvc", variant["split"], makers
+    draft = class_draft(records, variant["name"], makers, "variant alone at its manufacturer")
+    path = folder / "images_box.txt"
+    if path.is_file():
+        boxes = source.read(path, header=["id", "x1", "y1", "x2", "y2"], delimiter="space")
+        corner = boxes[["x1", "y1", "x2", "y2"]].apply(pd.to_numeric)
+        of = variant.set_index("id")["name"].reindex(boxes["id"])
+        # corners count pixels from 1 and both belong to the box
+        size = corner["x2"] - corner["x1"] + 1, corner["y2"] - corner["y1"] + 1
+        draft.boxes = box_table(boxes["id"], of, corner["x1"] - 1, corner["y1"] - 1, *size)
+    draft.found = {
+        "images of all variants": len(variant),
+        "variants": int(variant["name"].nunique()),
+        "variants that share a manufacturer": len(draft.findings),
+        "images of variants that share a manufacturer": len(draft.records),
+    }
+    return draft
+
+
+def _pairs(source: Source, folder: Path, name: str) -> pd.DataFrame:
+    """Id and name of each line, split at the first space only."""
+    path = folder / name
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}. {source.card.obtain}") from error
+    pairs = [line.split(" ", 1) for line in lines]
+    odd = next((i for i, pair in enumerate(pairs) if len(pair) != 2), None)
+    if odd is not None:
+        raise UserError(f"{path}, row {odd + 1}: {lines[odd][:60]!r} is not an id and a name.")
+    source.tables[name] = len(pairs)
+    return pd.DataFrame(pairs, columns=["id", "name"], dtype=object)
