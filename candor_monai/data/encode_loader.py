@@ -31,7 +31,7 @@ Result = tuple[int, "np.ndarray | DecodeError", Any, float]
 class Pool(Protocol):
     """What is needed of a :class:`~candor_monai.data.decode_pool.DecodePool`."""
 
-    def map(self, items: Iterable[tuple[int, Any, tuple[int, int] | None]]) -> Iterator[Result]:
+    def map(self, items: Iterable[Any]) -> Iterator[Any]:
         """Decode, in order: ``(index, canonical pixels or error, ImageMeta or None, seconds)``.
 
         Args:

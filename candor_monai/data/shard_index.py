@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ class ShardIndex:
         shards: the shards, from the oldest.
         ids: image id of each statement, Arrow string array of length M.
         size, mtime_ns: state of the source file that it was made from, shape (M,), int64.
-        shard, row: where it is, shape (M,), int64.
+        shard, row: where it is, shape (M,), int32.
         feature: it is a feature, not a rejection; shape (M,), bool.
         retry: it is a rejection that the next run tries again; shape (M,), bool.
     """
@@ -58,8 +58,8 @@ class ShardIndex:
             ids=ids,
             size=size.to_numpy(),
             mtime_ns=mtime.to_numpy(),
-            shard=np.repeat(np.arange(len(shards)), counts),
-            row=np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(n) for n in counts)]),
+            shard=np.repeat(np.arange(len(shards), dtype=np.int32), counts),
+            row=np.concatenate([np.zeros(0, dtype=np.int32), *(np.arange(n, dtype=np.int32) for n in counts)]),
             feature=np.repeat(np.array([s.kind == FEATURES for s in shards], dtype=bool), counts),
             retry=np.concatenate([nothing, *retry]),
         )
@@ -109,30 +109,41 @@ class ShardIndex:
         Raises:
             UserError: a shard has gone or shrunk since it was verified.
         """
-        target = np.flatnonzero(chosen >= 0)
-        target = target[np.argsort(chosen[target], kind="stable")]
-        source = chosen[target]
-        bounds = np.flatnonzero(np.diff(self.shard[source], prepend=-1, append=-1))
-        for start, stop in itertools.pairwise(bounds.tolist()):
-            shard = self.shards[self.shard[source[start]]]
+        for shard, at in self._by_shard(chosen):
             try:
-                out[target[start:stop]] = shard.features()[self.row[source[start:stop]]]
+                out[at] = shard.features()[self.row[chosen[at]]]
             except (OSError, ValueError) as error:
-                raise UserError(f"{shard.path} changed while it was in use. Run again.") from error
+                raise _in_use(shard) from error
 
     def columns(self, chosen: np.ndarray, fields: Sequence[pa.Field]) -> pd.DataFrame:
-        """Small columns of the statements ``chosen``, in that order; nulls where -1."""
+        """Small columns of the statements ``chosen``, in that order; nulls where -1.
+
+        Raises:
+            UserError: a shard has gone since it was verified.
+        """
         schema = pa.schema([f.with_nullable(True) for f in fields])
-        owner = np.full(len(chosen), -1)
-        owner[chosen >= 0] = self.shard[chosen[chosen >= 0]]
-        parts, order = [schema.empty_table()], [np.zeros(0, dtype=np.int64)]
-        for number in np.unique(owner).tolist():
-            at = np.flatnonzero(owner == number)
-            order.append(at)
-            if number < 0:
-                parts.append(pa.Table.from_arrays([pa.nulls(len(at), f.type) for f in schema], schema=schema))
-                continue
-            batch = self.shards[number].table.select(schema.names).take(pa.array(self.row[chosen[at]]))
+        nowhere = np.flatnonzero(chosen < 0)
+        parts = [pa.Table.from_arrays([pa.nulls(len(nowhere), f.type) for f in schema], schema=schema)]
+        order = [nowhere]
+        for shard, at in self._by_shard(chosen):
+            try:
+                batch = shard.columns(schema.names).take(pa.array(self.row[chosen[at]]))
+            except OSError as error:
+                raise _in_use(shard) from error
             parts.append(pa.Table.from_arrays(batch.columns, schema=schema))
+            order.append(at)
         back = np.argsort(np.concatenate(order), kind="stable")
         return pa.concat_tables(parts).take(pa.array(back)).to_pandas()
+
+    def _by_shard(self, chosen: np.ndarray) -> Iterator[tuple[Shard, np.ndarray]]:
+        """Each shard that holds some of the statements ``chosen``, with their places there."""
+        places = np.flatnonzero(chosen >= 0)
+        places = places[np.argsort(chosen[places], kind="stable")]
+        bounds = np.flatnonzero(np.diff(self.shard[chosen[places]], prepend=-1, append=-1))
+        for start, stop in itertools.pairwise(bounds.tolist()):
+            at = places[start:stop]
+            yield self.shards[self.shard[chosen[at[0]]]], at
+
+
+def _in_use(shard: Shard) -> UserError:
+    return UserError(f"{shard.path} changed while it was in use. Run again.")

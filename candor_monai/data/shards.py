@@ -62,13 +62,13 @@ class ShardError(Exception):
 
 @dataclass(frozen=True)
 class Shard:
-    """A verified shard: everything but its features, which stay in the file.
+    """A verified shard: who its rows are about; features and provenance stay in the file.
 
     Args:
         path: the file.
         kind: ``"features"`` or ``"rejected"``.
         sequence: its place in the order of writing.
-        table: its small columns, one record batch.
+        table: the columns kept in memory: who each row is about; of rejections, everything.
         dimension: length d of a feature, 0 for rejections.
         offset: where in the file the (n, d) float32 matrix begins, in bytes.
     """
@@ -84,6 +84,17 @@ class Shard:
     def order(self) -> tuple[int, str, str]:
         """Sorts shards from the oldest to the newest statement, without a clock."""
         return self.sequence, {REJECTED: "0", FEATURES: "1"}[self.kind], self.path.name
+
+    def columns(self, names: list[str]) -> pa.RecordBatch:
+        """Columns, read from the file again where they are not kept in memory.
+
+        Raises:
+            OSError: the file has gone.
+        """
+        if all(name in self.table.schema.names for name in names):
+            return self.table.select(names)
+        with pa.memory_map(str(self.path)) as file:
+            return _copy(pa.ipc.open_file(file).get_batch(0).select(names))
 
     def features(self) -> np.ndarray:
         """The features, memory-mapped, shape (n, d), float32."""
@@ -143,7 +154,7 @@ def write_shard(folder: Path, kind: str, sequence: int, columns: dict[str, Any],
 
 
 def open_shard(path: Path, fingerprint: str) -> Shard:
-    """Verify a shard's bytes and read all but its features.
+    """Verify a shard's bytes and read who its rows are about.
 
     Args:
         path: the file.
@@ -182,11 +193,8 @@ def open_shard(path: Path, fingerprint: str) -> Shard:
     if kind == FEATURES:
         values = batch.column("feature").values.buffers()[1]
         offset = values.address - buffer.address
-    return Shard(path, kind, sequence, _copy(batch.select(_small(batch.schema))), dimension, offset)
-
-
-def _small(schema: pa.Schema) -> list[str]:
-    return [name for name in schema.names if name != "feature"]
+    kept = [f.name for f in KEY_FIELDS + (REJECTION_FIELDS if kind == REJECTED else [])]
+    return Shard(path, kind, sequence, _copy(batch.select(kept)), dimension, offset)
 
 
 def _copy(batch: pa.RecordBatch) -> pa.RecordBatch:

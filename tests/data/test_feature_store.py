@@ -310,3 +310,15 @@ def test_a_folder_that_cannot_be_made_is_the_users_to_mend(tmp_path):
     store = FeatureStore(tmp_path / "file" / "store", FINGERPRINT)
     with pytest.raises(UserError, match="cannot be"):
         store.write(["a"], rows(1))
+
+
+@pytest.mark.slow
+def test_a_million_rows_within_the_memory_bound(tmp_path):
+    """Opened, asked, mapped and streamed, each with less than 400 MB beside the ids themselves."""
+    from tests.benchmarks.bench_store import measure
+
+    found = measure(1_000_000, 64, tmp_path / "store")
+    assert found["open_extra_MB"] < 150
+    assert found["missing_extra_MB"] < 400
+    assert found["matrix_extra_MB"] < 400
+    assert found["open_ratio_to_bare_sha256"] > 0.2
