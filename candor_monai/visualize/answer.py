@@ -217,6 +217,19 @@ def _tally(rows: Sequence[tuple[Estimate, Mapping[str, Any]]]) -> str:
     return "; ".join(text.format(listed(by_code[code], 5)) for code, text in phrases.items() if code in by_code)
 
 
+def _one_by_finding(title: str, pairs: Sequence[tuple[Estimate, Mapping[str, Any]]]) -> str:
+    """One encoder, finding by finding."""
+    known = [(row["D"], estimate.label, verdict(row).code) for estimate, row in pairs if is_ranked(row)]
+    if not known or {code for _, _, code in known} - {"untested", "small"}:
+        return f"{title} is {_tally(pairs)}."
+    (low, first, _), (high, last, _) = min(known), max(known)
+    one = f"{number(low)} ({first})"
+    span = one if len(known) == 1 else f"from {one} to {number(high)} ({last})"
+    missing = [estimate.label for estimate, row in pairs if row.get("D") is None]
+    rest = f"; not estimable for {listed(missing)}" if missing else ""
+    return f"{title} has D {span}; whether that is better than chance {CANNOT} from this run{rest}."
+
+
 def _no_number(
     results: Mapping[str, Any], task: str, rows: Sequence[Mapping[str, Any]], what: str
 ) -> tuple[str, tuple[str, ...]]:

@@ -102,6 +102,13 @@ def test_no_pooled_number_when_a_part_is_missing():
     assert "the lowest D has: RAD-DINO for" in said.sentences[1]
 
 
+def test_one_encoder_without_tests_is_told_by_its_range():
+    assert task_answer(synthetic.one_encoder(tested=False), "chest").headline == (
+        "RAD-DINO has D from 0.273 (Edema) to 0.311 (Infiltration); whether that is better than chance cannot be told "
+        "from this run; not estimable for Hernia."
+    )
+
+
 def test_nothing_estimable():
     document = small(("a", None, None, None, None), ("b", None, None, None, None))
     for row in document["discordance"]:
