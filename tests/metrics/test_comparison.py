@@ -1,0 +1,141 @@
+"""Paired comparisons of encoders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from candor_monai.metrics.comparison import (
+    conditional_difference,
+    not_worse_than_best,
+    p_best,
+    total_difference,
+)
+from candor_monai.metrics.permutation import NullReplicates
+from candor_monai.metrics.resampling import Replicates, patient_weights, resample_mean
+from candor_monai.metrics.simulation import Setting, simulate
+from candor_monai.metrics.total_interval import SplitReplicates, total_interval, total_replicates
+
+
+def splits(table: list, estimate: float, queries: int = 40) -> SplitReplicates:
+    values, units, ones = np.asarray(table, dtype=float), np.arange(queries), np.ones(queries)
+    below = np.full((2, values.shape[2]), queries / 2)
+    return SplitReplicates(estimate, queries, values * below[:, None], below, units, ones, ones, float(queries))
+
+
+def two_encoders(seed: int, correlation: float, **options: float) -> list[SplitReplicates]:
+    setting = Setting(**({"positives": 60, "images": 180, "width": 32, "offset": 5.0} | options))  # type: ignore[arg-type]
+    rng = np.random.default_rng(seed)
+    cohorts = simulate(setting, rng, second=correlation)
+    bits = rng.integers(0, 2**16, (int(cohorts[0].units.max()) + 1, 60), dtype=np.uint16)
+    return [total_replicates(one.cells[0], one.features, one.units, bits) for one in cohorts]
+
+
+def test_worked_by_hand() -> None:
+    # The halves' differences are ±0.2 less ±0.1: the variance of the difference is 0.1²/4.
+    one = splits([[[0.5, 0.3], [0.5, 0.3]], [[0.3, 0.5], [0.3, 0.5]]], 0.40)
+    two = splits([[[0.5, 0.4], [0.5, 0.4]], [[0.4, 0.5], [0.4, 0.5]]], 0.45)
+    found = total_difference(one, two)
+    assert found.estimate == pytest.approx(-0.05)
+    assert found.sd == pytest.approx(0.05)
+    reach = stats.t.ppf(0.975, 39) * 0.05
+    assert (found.lo, found.hi) == (pytest.approx(-0.05 - reach), pytest.approx(-0.05 + reach))
+    assert found.p == pytest.approx(2 * stats.t.sf(1, 39))
+    assert total_difference(two, one).estimate == -found.estimate
+
+
+def test_pairing_narrows_the_difference() -> None:
+    one, two = two_encoders(0, 0.95)
+    apart = np.hypot(total_interval(one).sd, total_interval(two).sd)
+    assert total_difference(one, two).sd < 0.7 * apart
+
+
+def test_an_encoder_against_itself() -> None:
+    one, _ = two_encoders(0, 0.5)
+    found = total_difference(one, one)
+    assert (found.estimate, found.sd, found.lo, found.hi, found.p) == (0.0, 0.0, 0.0, 0.0, 1.0)
+    best = not_worse_than_best([one, one])
+    assert (best.members, best.p) == ((0, 1), (1.0, 1.0))
+
+
+def test_conditional_difference_is_paired() -> None:
+    weights = patient_weights([str(i) for i in range(200)], 42, 1000)
+    rng = np.random.default_rng(0)
+    first = rng.random(200) < 0.4
+    second = first ^ (rng.random(200) < 0.1)
+    one, two = (resample_mean(value, np.arange(200), weights) for value in (first, second))
+    found = conditional_difference(one, two)
+    changed = first.astype(float) - second
+    assert found.estimate == pytest.approx(changed.mean())
+    assert found.sd == pytest.approx(changed.std() / np.sqrt(200), rel=0.1)
+    assert found.lo <= found.estimate <= found.hi
+    assert conditional_difference(one, one).p == 1.0
+
+
+def test_p_below_what_resamples_can_show_is_studentised() -> None:
+    weights = patient_weights([str(i) for i in range(400)], 42, 200)
+    one, two = (resample_mean(np.arange(400) < cut, np.arange(400), weights) for cut in (40, 300))
+    found = conditional_difference(one, two)
+    assert 0 < found.p < 1e-20
+
+
+def test_best_set_keeps_equals_and_drops_the_worse() -> None:
+    rng = np.random.default_rng(1)
+
+    def encoder(value: float, noise: float) -> SplitReplicates:
+        half = rng.normal(0, noise, 400)
+        table = value + np.stack([[half, half], [-half, -half]])
+        return splits(table, value, 200)
+
+    parts = [encoder(0.30, 0.02), encoder(0.31, 0.02), encoder(0.50, 0.02), encoder(0.29, 0.02)]
+    best = not_worse_than_best(parts)
+    assert best.best == 3
+    assert best.members == (0, 1, 3)
+    assert best.p[2] < 1e-3
+    assert not_worse_than_best(parts) == best
+    without = not_worse_than_best([*parts, replace(parts[0], estimate=0.0, reason="tied")])
+    assert without.members == best.members
+    assert (without.p[4], without.reasons[4]) == (None, "tied")
+
+
+def test_best_set_holds_the_best_at_its_level() -> None:
+    rng = np.random.default_rng(2)
+    kept, runs = 0, 150
+    for _ in range(runs):
+        # Six equally good encoders whose errors share a part, as their splits do.
+        errors = 0.02 * (0.6 * rng.normal() + 0.8 * rng.normal(size=6))
+        halves = 0.02 * (0.6 * rng.normal(size=300) + 0.8 * rng.normal(size=(6, 300)))
+        made = [
+            splits(np.stack([[half, half], [-half, -half]]), error, 300)
+            for half, error in zip(halves, errors, strict=True)
+        ]
+        kept += 0 in not_worse_than_best(made).members
+    assert 0.89 * runs < kept < runs
+
+
+def test_p_best_counts_the_smallest_of_all() -> None:
+    def null(value: float, others: list[float]) -> NullReplicates:
+        return NullReplicates(Replicates(value, 1.0, np.array(others), np.ones(len(others))), 40, 40)
+
+    nulls = [null(0.30, [0.5, 0.4, 0.29]), null(0.35, [0.2, 0.6, 0.5, 0.1])]
+    assert p_best(nulls) == (1 + 2) / 4
+    assert p_best([*nulls, replace(nulls[0], reason="tied")]) is None
+    with pytest.raises(ValueError, match="no encoder"):
+        p_best([])
+
+
+def test_reasons_travel() -> None:
+    one, two = two_encoders(0, 0.5)
+    few = replace(two, reason="fewer than 10 positive patients (9)")
+    assert total_difference(one, few).reason == "fewer than 10 positive patients (9)"
+    assert total_difference(one, few).lo is None
+    nothing = Replicates(0.0, 0.0, np.zeros(5), np.zeros(5))
+    assert conditional_difference(nothing, nothing).reason == "no query"
+    assert not_worse_than_best([few]).best is None
+    with pytest.raises(ValueError, match="same splits"):
+        total_difference(one, splits([[[0.5] * 2] * 2] * 2, 0.5))
+    with pytest.raises(ValueError, match="same resamples"):
+        conditional_difference(nothing, Replicates(0.0, 0.0, np.zeros(4), np.zeros(4)))
