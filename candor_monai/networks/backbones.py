@@ -19,12 +19,21 @@ class Backbone(nn.Module):
     Args:
         points: feature points this model has.
         prefix_tokens: tokens before the patch tokens, or None when the model has no tokens.
+        unneeded: beginnings of the keys of parts that were taken away, such as a classifier.
     """
 
-    def __init__(self, points: tuple[str, ...], prefix_tokens: int | None = None) -> None:
+    def __init__(
+        self, points: tuple[str, ...], prefix_tokens: int | None = None, unneeded: tuple[str, ...] = ()
+    ) -> None:
         super().__init__()
         self.points = points
         self.prefix_tokens = prefix_tokens
+        self.unneeded = unneeded
+
+    @property
+    def inner(self) -> nn.Module:
+        """The module whose own names the publisher's keys have."""
+        return self
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         raise NotImplementedError
@@ -38,7 +47,17 @@ class Backbone(nn.Module):
         return tokens[:, self.prefix_tokens or 0 :].mean(dim=1)
 
 
-class TransformersBackbone(Backbone):
+class _Wrapped(Backbone):
+    """A backbone around one model, whose keys are the model's."""
+
+    model: Any
+
+    @property
+    def inner(self) -> nn.Module:
+        return self.model
+
+
+class TransformersBackbone(_Wrapped):
     """A vision model of transformers.
 
     ``cls`` is the first token after the last norm (never ``pooler_output``, which some checkpoints lack). ``pooled``
@@ -69,11 +88,13 @@ class TransformersBackbone(Backbone):
         return inner.post_layernorm(hidden) if late else hidden
 
 
-class TimmBackbone(Backbone):
+class TimmBackbone(_Wrapped):
     """A model of timm: ``cls`` and ``mean_patch`` of its tokens, or ``pooled`` by its own head without classifier."""
 
-    def __init__(self, model: Any, points: tuple[str, ...], prefix_tokens: int | None) -> None:
-        super().__init__(points, prefix_tokens)
+    def __init__(
+        self, model: Any, points: tuple[str, ...], prefix_tokens: int | None, unneeded: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(points, prefix_tokens, unneeded)
         self.model: Any = model
 
     def forward(self, x: Tensor, point: str) -> Tensor:
@@ -92,6 +113,10 @@ class OpenClipBackbone(Backbone):
     def __init__(self, visual: Any, points: tuple[str, ...], prefix_tokens: int | None) -> None:
         super().__init__(points, prefix_tokens)
         self.visual: Any = visual
+
+    @property
+    def inner(self) -> nn.Module:
+        return self.visual
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         if point == "projected":
@@ -158,29 +183,29 @@ class FlairBackbone(Backbone):
         return F.normalize(self.projection_head_vision["projection"](F.normalize(pooled, dim=1)), dim=1)
 
 
-class DenseNetBackbone(Backbone):
+class DenseNetBackbone(_Wrapped):
     """A torchvision DenseNet: its last feature map, rectified and averaged over the image."""
 
-    def __init__(self, model: Any) -> None:
-        super().__init__(("pooled",))
+    def __init__(self, model: Any, unneeded: tuple[str, ...] = ()) -> None:
+        super().__init__(("pooled",), None, unneeded)
         self.model: Any = model
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         return F.relu(self.model.features(x)).mean(dim=(2, 3))
 
 
-class TorchvisionBackbone(Backbone):
+class TorchvisionBackbone(_Wrapped):
     """A torchvision classifier whose last layer has been taken away."""
 
-    def __init__(self, model: Any) -> None:
-        super().__init__(("pooled",))
+    def __init__(self, model: Any, unneeded: tuple[str, ...] = ()) -> None:
+        super().__init__(("pooled",), None, unneeded)
         self.model: Any = model
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         return torch.flatten(self.model(x), 1)
 
 
-class CallableBackbone(Backbone):
+class CallableBackbone(_Wrapped):
     """Anyone's own model: what it returns is the feature (B, d), or tokens (B, n, d), or a map (B, d, h, w).
 
     Args:
@@ -198,7 +223,7 @@ class CallableBackbone(Backbone):
         output: int | str | None = None,
     ) -> None:
         super().__init__(points, prefix_tokens)
-        self.model = model
+        self.model: Any = model
         self.output = output
 
     def forward(self, x: Tensor, point: str) -> Tensor:

@@ -319,5 +319,5 @@ def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _plain(v) for key, v in value.items() if v is not None}
+        return {key: _plain(v) for key, v in value.items()}
     return [_plain(v) for v in value] if isinstance(value, tuple | list) else value

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,8 @@ from candor_monai.utils import WeightsError
 
 from .cards import EncoderCard
 from .key_maps import KEY_MAPS
+
+Built = TypeVar("Built", bound=nn.Module)
 
 _LISTED = 6  # keys named in a message
 
@@ -118,7 +120,7 @@ def select_state(content: Mapping[str, Any], card: EncoderCard, path: Path) -> d
             raise WeightsError(f"{path}: has no entry {nested!r}; it holds {_names(content)}.")
         content = content[nested]
     ignored = tuple(rules.get("ignore", ()))
-    prefix = str(rules.get("prefix", ""))
+    prefix = str(rules.get("prefix", "visual." if card.loader == "open_clip" else ""))
     state = {}
     for key, value in content.items():
         if not isinstance(value, Tensor):
@@ -137,15 +139,25 @@ def select_state(content: Mapping[str, Any], card: EncoderCard, path: Path) -> d
     return state
 
 
-def load_strict(module: nn.Module, state: Mapping[str, Tensor], card: EncoderCard, path: Path) -> None:
+def load_strict(
+    module: nn.Module, state: Mapping[str, Tensor], card: EncoderCard, path: Path, unneeded: tuple[str, ...] = ()
+) -> None:
     """Put ``state`` into ``module``: every key of either side must match, in name and shape.
 
     Tensors replace the module's own, in float32, so that a module built on the meta device becomes real.
+
+    Args:
+        module: to be filled.
+        state: the tensors.
+        card, path: for messages.
+        unneeded: beginnings of keys that may be there although the module has no such part.
 
     Raises:
         WeightsError: names the missing and unexpected keys and the wrong shapes.
     """
     own = module.state_dict()
+    if unneeded:
+        state = {key: value for key, value in state.items() if key in own or not key.startswith(unneeded)}
     complain(
         card,
         path,
@@ -190,7 +202,7 @@ def complain(
         )
 
 
-def materialise(build: Callable[[], nn.Module], fill: Callable[[nn.Module], None]) -> nn.Module:
+def materialise(build: Callable[[], Built], fill: Callable[[Built], None]) -> Built:
     """Build a module without memory and fill it; where that leaves buffers empty, build it for real and fill it."""
     with torch.device("meta"):
         module = build()

