@@ -1,0 +1,78 @@
+"""Keyed hashes: against the plain-Python reference, and what they must not depend on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from candor_monai.metrics.keyed_hash import id_digests, keyed_hash, keyed_rank, stable_fraction
+
+from . import reference
+
+KEYS = st.lists(st.one_of(st.text(max_size=8), st.integers(-(2**70), 2**70)), max_size=4)
+IDS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), min_size=1, max_size=20)
+
+
+def test_a_known_value_never_changes():
+    """Draws of published results must be drawn again the same for ever."""
+    assert keyed_hash(["image 1"], "draw", 42, "chest", "edema").tolist() == [0x945E31D1B94201D8]
+
+
+@given(IDS, KEYS)
+def test_equals_the_reference(ids, key):
+    assert keyed_hash(ids, *key).tolist() == [reference.keyed_hash(name, *key) for name in ids]
+
+
+@given(IDS, KEYS)
+def test_depends_on_the_id_alone_and_digests_stand_for_ids(ids, key):
+    whole = keyed_hash(ids, *key)
+    assert whole.tolist() == [int(keyed_hash([name], *key)[0]) for name in ids]
+    assert whole.tolist() == keyed_hash(id_digests(ids), *key).tolist()
+
+
+def test_parts_of_a_key_do_not_run_into_each_other():
+    keys = [("ab", "c"), ("a", "bc"), ("abc",), ("abc", ""), (1, 2), (12,), ("1", 2), (1, "2"), ()]
+    values = [int(keyed_hash(["x"], *key)[0]) for key in keys]
+    assert len(set(values)) == len(keys)
+
+
+def test_rank_is_the_order_of_the_hashes():
+    ids = [f"image {i}" for i in range(500)]
+    order = keyed_rank(ids, "draw", 1)
+    assert sorted(order.tolist()) == list(range(500))
+    hashes = keyed_hash(ids, "draw", 1)[order]
+    assert (hashes[1:] >= hashes[:-1]).all()
+
+
+def test_equal_ids_do_not_break_the_rank():
+    assert sorted(keyed_rank(["a", "a", "b"], 0).tolist()) == [0, 1, 2]
+
+
+def test_fractions_are_uniform_and_keys_independent():
+    ids = [f"image {i}" for i in range(20000)]
+    one, two = stable_fraction(ids, "a"), stable_fraction(ids, "b")
+    assert (one >= 0).all()
+    assert (one < 1).all()
+    assert stats.kstest(one, "uniform").pvalue > 1e-4
+    assert abs(np.corrcoef(one, two)[0, 1]) < 0.03
+    assert abs(np.corrcoef(one[:-1], one[1:])[0, 1]) < 0.03
+
+
+def test_nothing_in_nothing_out():
+    assert keyed_hash([], 1).shape == (0,)
+    assert keyed_rank([], 1).shape == (0,)
+
+
+@pytest.mark.parametrize(("ids", "message"), [([1], r"ids\[0\] is int"), (["a", None], r"ids\[1\] is NoneType")])
+def test_ids_are_text(ids, message):
+    with pytest.raises(ValueError, match=message):
+        keyed_hash(ids, 1)
+
+
+@pytest.mark.parametrize("part", [1.5, None, True, b"x"])
+def test_key_parts_are_text_or_whole_numbers(part):
+    with pytest.raises(ValueError, match=r"key\[1\]"):
+        keyed_hash(["a"], "seed", part)
