@@ -240,9 +240,8 @@ def _no_number(
     shown = shown_rows(results, task)
     encoders = list(dict.fromkeys(row["encoder"] for _, part in shown for row in part))
     if len(encoders) == 1:
-        return f"{name[encoders[0]]} is {_tally([(estimate, row) for estimate, part in shown for row in part])}.", (
-            why,
-        )
+        pairs = [(estimate, row) for estimate, part in shown for row in part]
+        return _one_by_finding(name[encoders[0]], pairs), (why,)
     lowest: dict[str, list[str]] = {}
     for estimate, part in shown:
         found = [row for row in part if is_ranked(row)]
