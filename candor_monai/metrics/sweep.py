@@ -273,7 +273,8 @@ def _pick(
     full = np.diff(start) >= k
     floor[full] = low[by][start[:-1][full] + k - 1]
     # Whatever was not kept has a score below the limit.
-    served = floor > nb.upper_bound(space, kept.limit, kept.error)
+    served = np.isfinite(kept.limit)
+    served[served] = floor[served] > nb.upper_bound(space, kept.limit[served], kept.error[served])
     high = nb.upper_bound(space, kept.value[chosen], kept.error[local])
     stay = served[local] & (high >= floor[local])
     crowded = np.bincount(local[stay], minlength=len(chunk)) > nb.LONG + k
