@@ -15,6 +15,7 @@ from candor_monai.utils import UserError, WeightsError, unknown
 from .backbones import Backbone
 from .cards import CODE_VERSION, EncoderCard, load_card
 from .loaders import load_backbone
+from .probes import probe_image
 from .processors import EncoderProcessor
 from .scripted import scripted_encoder
 from .weights import state_digest
@@ -92,6 +93,8 @@ class FrozenEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
+        if not len(images):  # many libraries' models cannot reshape nothing
+            return torch.zeros((0, self.dimension), device=images.device)
         x = self._input(images)
         run = self._compiled or self.backbone
         if self.precision == "float32":
@@ -208,7 +211,8 @@ def load_encoder(
         channels_last: store images and weights channels-last.
         compile: compile the forward path with ``torch.compile``.
         download: whether the hub may be asked at all.
-        self_check: forward a test image twice and check what comes out.
+        self_check: forward a test image twice and check what comes out; compare with the golden embeddings that lie
+            in ``<weights_dir>/<name>/``.
 
     Raises:
         UserError: unknown encoder, option or device.
@@ -239,7 +243,12 @@ def load_encoder(
     if compile:
         module.compile()
     if self_check:
+        from .golden import check_goldens
+
         check_loaded(module)
+        beside = None if weights_dir is None else Path(weights_dir) / card.name
+        folder = beside if beside is not None and beside.is_dir() else loaded.folder
+        module.provenance["golden"] = check_goldens(module, folder)
     return module
 
 
@@ -260,16 +269,6 @@ def checked_device(device: str | torch.device) -> torch.device:
     if found.type == "mps" and not torch.backends.mps.is_available():
         raise UserError(f"device {device!r}: torch finds no MPS device on this machine; use --device cpu.")
     return found
-
-
-def probe_image(size: int = 224, seed: int = 0) -> Tensor:
-    """A fixed synthetic image (1, 3, size, size) uint8: smooth waves in three colours, the same on every machine."""
-    step = torch.arange(size, dtype=torch.float64) / size
-    waves = [
-        torch.sin((3 + c + seed) * torch.pi * step)[:, None] * torch.cos((2 + 2 * c + seed) * torch.pi * step)[None]
-        for c in range(3)
-    ]
-    return (torch.stack(waves) * 100 + 128).round().clamp(0, 255).to(torch.uint8)[None]
 
 
 def check_loaded(module: FrozenEncoder) -> None:

@@ -12,8 +12,9 @@ from torch import nn
 
 from candor_monai.networks.backbones import Backbone, CallableBackbone
 from candor_monai.networks.cards import ProcessorCard, load_card
-from candor_monai.networks.encoders import FrozenEncoder, check_loaded, checked_device, load_encoder, probe_image
+from candor_monai.networks.encoders import FrozenEncoder, check_loaded, checked_device, load_encoder
 from candor_monai.networks.key_maps import KEY_MAPS
+from candor_monai.networks.probes import probe_image
 from candor_monai.utils import UserError, WeightsError
 from tests.networks.images import as_tensor, canonical, photo
 from tests.networks.publishers import publish

@@ -12,9 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from candor_monai.networks.cards import list_cards, load_card
-from candor_monai.networks.encoders import load_encoder, probe_image
+from candor_monai.networks.encoders import load_encoder
 from candor_monai.networks.loaders import build_backbone, load_backbone
 from candor_monai.networks.locations import weights_here
+from candor_monai.networks.probes import probe_image
 from candor_monai.utils import UserError, WeightsError
 from tests.networks.images import as_tensor, noise
 from tests.networks.publishers import PUBLISHABLE, publish
