@@ -34,7 +34,8 @@ class LogMe:
 
     Args:
         value: mean over both one-hot columns of the log evidence per image; None when undefined.
-        log_ratio: log(α/β) at the optimum of the positive column; ``inf`` stands for α → ∞ (null evidence).
+        log_ratio: log(α/β) at the optimum of the positive column; ``inf`` stands for α → ∞ (null evidence),
+            ``-inf`` for β → ∞ (no noise; only where there are as many independent features as images).
         status: ``ok`` or ``insufficient``.
         reason: why there is no value, else None.
     """
@@ -45,29 +46,38 @@ class LogMe:
     reason: str | None
 
 
-def factorise(features: np.ndarray) -> GramFactor:
-    """The eigendecomposition of ZᵀZ in float64.
+def factorise(features: np.ndarray, targets: np.ndarray | None = None) -> tuple[GramFactor, np.ndarray]:
+    """The eigendecomposition of ZᵀZ in float64, and the targets' coordinates in it, from one pass over the features.
 
     Eigenvalues below max(n, d)·ε·(largest) are numerically zero and are dropped.
 
     Args:
         features: Z, shape (n, d), float32 or float64, finite.
+        targets: columns y, shape (n, C), float64; None: no column.
+
+    Returns:
+        the factor, and uᵢ·y for each column, shape (r, C), float64.
 
     Raises:
         ValueError: ``features`` is not a finite matrix with at least one row.
     """
     if features.ndim != 2 or len(features) == 0:
         raise ValueError(f"features must be a matrix with at least one row, has shape {features.shape}")
+    columns = np.zeros((len(features), 0)) if targets is None else targets
     gram = np.zeros((features.shape[1], features.shape[1]))
+    moments = np.zeros((features.shape[1], columns.shape[1]))
     for start in range(0, len(features), BLOCK):
-        block = np.asarray(features[start : start + BLOCK], dtype=np.float64)
+        rows = slice(start, start + BLOCK)
+        block = np.asarray(features[rows], dtype=np.float64)
         gram += block.T @ block
+        moments += block.T @ columns[rows]
     if not np.isfinite(gram).all():
         bad = np.flatnonzero(~np.isfinite(features).all(axis=1))[0]
         raise ValueError(f"features[{bad}] is not finite")
     values, vectors = np.linalg.eigh(gram)
     kept = values > max(features.shape) * np.finfo(np.float64).eps * values[-1]
-    return GramFactor(np.ascontiguousarray(vectors[:, kept]), values[kept], len(features))
+    factor = GramFactor(np.ascontiguousarray(vectors[:, kept]), values[kept], len(features))
+    return factor, (factor.vectors.T @ moments) / np.sqrt(factor.values)[:, None]
 
 
 def logme(features: np.ndarray, labels: np.ndarray) -> list[LogMe]:
@@ -83,8 +93,8 @@ def logme(features: np.ndarray, labels: np.ndarray) -> list[LogMe]:
         labels: shape (n, F): 1, 0 or -1 (the image is left out for that finding).
 
     Returns:
-        F results; ``insufficient`` without positives or negatives, or when the features fit the labels exactly and the
-        evidence has no maximum.
+        F results; ``insufficient`` without positives or negatives, or when fewer features than images fit the labels
+        exactly, so that the evidence has no maximum.
 
     Raises:
         ValueError: shapes differ or a feature is not finite.
@@ -102,38 +112,24 @@ def logme(features: np.ndarray, labels: np.ndarray) -> list[LogMe]:
         if not mask.any():
             continue
         part = features if mask.all() else features[mask]
-        factor = factorise(part)
         targets = (labels[mask][:, findings] == 1).astype(np.float64)
-        projected = _project(
-            factor, part, np.concatenate([targets, targets.sum(axis=1, keepdims=True) * 0 + 1], axis=1)
-        )
+        factor, coordinates = factorise(part, np.concatenate([targets, np.ones((len(targets), 1))], axis=1))
         for j, finding in enumerate(findings):
-            results[finding] = _of_finding(factor, targets[:, j], projected[:, j], projected[:, -1])
+            results[finding] = _of_finding(factor, int(targets[:, j].sum()), coordinates[:, j], coordinates[:, -1])
     return results
 
 
-def _project(factor: GramFactor, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """uᵢ·y for each column y, shape (r, C): coordinates of the targets in the features' column space."""
-    moments = np.zeros((features.shape[1], targets.shape[1]))
-    for start in range(0, len(features), BLOCK):
-        rows = slice(start, start + BLOCK)
-        moments += np.asarray(features[rows], dtype=np.float64).T @ targets[rows]
-    return (factor.vectors.T @ moments) / np.sqrt(factor.values)[:, None]
-
-
-def _of_finding(factor: GramFactor, target: np.ndarray, positive: np.ndarray, ones: np.ndarray) -> LogMe:
-    n_positive = int(target.sum())
+def _of_finding(factor: GramFactor, n_positive: int, positive: np.ndarray, ones: np.ndarray) -> LogMe:
     if n_positive in (0, factor.n):
         return LogMe(None, None, "insufficient", "no positive" if n_positive == 0 else "no negative")
     columns = [
         evidence_at_optimum(factor.values, coordinates, float(squared), factor.n)
         for coordinates, squared in ((positive, n_positive), (ones - positive, factor.n - n_positive))
     ]
-    if any(column is None for column in columns):
-        return LogMe(None, None, "insufficient", "the features fit the labels exactly: the evidence has no maximum")
-    values = [column[0] / factor.n for column in columns if column is not None]
-    assert columns[0] is not None
-    return LogMe(float(np.mean(values)), columns[0][1], "ok", None)
+    if columns[0] is None or columns[1] is None:
+        reason = "the labels are fitted exactly by fewer independent features than images: the evidence has no maximum"
+        return LogMe(None, None, "insufficient", reason)
+    return LogMe((columns[0][0] + columns[1][0]) / (2 * factor.n), columns[0][1], "ok", None)
 
 
 def evidence_at_optimum(
@@ -148,12 +144,14 @@ def evidence_at_optimum(
         n: number of images.
 
     Returns:
-        (log evidence, log(α/β)), the latter ``inf`` when the null model is best; None when there is no maximum because
-        the residual is zero.
+        (log evidence, log(α/β)), the latter ``inf`` when the null model is best and ``-inf`` when the noiseless one
+        (β → ∞) is; None when there is no maximum: the labels are fitted exactly by fewer features than images.
     """
     energy = coordinates**2
     residual = max(squared - float(energy.sum()), 0.0)
-    if residual <= 1e-12 * squared:
+    if len(values) >= n:  # as many independent features as images: any label is fitted
+        residual = 0.0
+    elif residual <= 1e-12 * squared:
         return None
     centre = float(np.log(values.mean())) if len(values) else 0.0
 
@@ -162,15 +160,22 @@ def evidence_at_optimum(
         quadratic = residual + float((energy * (ratio / (ratio + values))).sum())
         return 0.5 * (n * np.log(quadratic) + float(np.log1p(values / ratio).sum()))
 
-    losses = [loss(centre + step) for step in GRID]
+    ratios = np.exp(centre + GRID)[:, None]
+    quadratics = residual + (ratios / (ratios + values)) @ energy
+    losses = 0.5 * (n * np.log(quadratics) + np.log1p(values / ratios).sum(axis=1))
     best = int(np.argmin(losses))
     null = 0.5 * n * np.log(squared)
-    found, at = losses[best], centre + GRID[best]
+    found, at = float(losses[best]), float(centre + GRID[best])
     if 0 < best < len(GRID) - 1:
         refined = minimize_scalar(
             loss, bounds=(centre + GRID[best - 1], centre + GRID[best + 1]), method="bounded", options={"xatol": 1e-9}
         )
-        found, at = min((float(refined.fun), float(refined.x)), (found, float(at)))
+        found, at = min((float(refined.fun), float(refined.x)), (found, at))
+    if residual == 0.0:
+        # λ → 0 (β → ∞, no noise) has a finite evidence here: n/2·log λ of Q and r/2·log λ of the determinant cancel.
+        noiseless = 0.5 * (n * np.log(float((energy / values).sum())) + float(np.log(values).sum()))
+        if noiseless < found:
+            found, at = noiseless, float("-inf")
     constant = 0.5 * n * (np.log(n) - np.log(2 * np.pi) - 1.0)
     if found >= null:
         return float(constant - null), float("inf")
