@@ -17,6 +17,7 @@ from ..label_policy import BLANKED, UNLABELLED, apply_policy
 from ..tasks import Task, load_task
 from .cards import CohortCard, load_card
 from .draft import Draft
+from .drawing import draw
 from .registry import adapter_named, adapter_options
 from .source import Source
 from .vocabulary import load_vocabulary
@@ -31,6 +32,9 @@ COMMON: dict[str, Any] = {
     "splits": None,
     "check_files": True,
     "keep_unlabelled": False,
+    "max_images": None,
+    "per_label": None,
+    "draw_seed": 42,
     "allow_outside": False,
     "vocabulary": None,
     "preset": "all",
@@ -49,8 +53,9 @@ def load_cohort(
         options: the adapter's own options, and these of every cohort: ``task`` (name, file or fields), ``findings``
             (some of the task's), ``match_on``, ``uncertain``, ``blank`` (policies; None takes the task's),
             ``views``, ``splits`` (values to keep; None keeps all), ``check_files`` (look whether the images are
-            there), ``keep_unlabelled`` (keep images without any label), ``allow_outside`` (paths in tables may
-            leave the folder), ``vocabulary`` (YAML file), ``preset``, ``extras`` (of the vocabulary).
+            there), ``keep_unlabelled`` (keep images without any label), ``max_images``, ``per_label`` (draw so many
+            images, or so many of each label, by ``draw_seed``), ``allow_outside`` (paths in tables may leave the
+            folder), ``vocabulary`` (YAML file), ``preset``, ``extras`` (of the vocabulary).
 
     Returns:
         the cohort, never empty.
@@ -78,7 +83,7 @@ def load_cohort(
     if task is None:
         task = Task(card.name)
     task = _with_policy(task, match_on, chosen, draft)
-    return _finish(source, draft, task, chosen)
+    return _finish(source, draft, task, {**chosen, "asked": frozenset(options)})
 
 
 def names_of(value: Any) -> tuple[str, ...]:
@@ -147,8 +152,8 @@ def _finish(source: Source, draft: Draft, task: Task, chosen: Mapping[str, Any])
             draft.records[column] = texts.where(texts.notna() & (texts != ""), None)
     if draft.features is None and not draft.paths_checked:
         draft.records["image"] = inside(draft.records["image"], f"images of {card.name}", source.allow_outside)
-    _keep_values(draft, "view", chosen["views"], card.name)
-    _keep_values(draft, "split", chosen["splits"], card.name)
+    for column in ("view", "split"):
+        _keep_values(draft, column, chosen[f"{column}s"], card.name, f"{column}s" in chosen["asked"])
     if not flag(chosen["keep_unlabelled"], "keep_unlabelled") and draft.findings:
         nothing = (UNLABELLED, BLANKED) if task.blank == "exclude" else (UNLABELLED,)
         draft.keep(~np.isin(draft.codes, nothing).all(axis=1), "no label")
@@ -158,6 +163,9 @@ def _finish(source: Source, draft: Draft, task: Task, chosen: Mapping[str, Any])
     if not len(draft.records):
         raise UserError(_nothing_left(source, draft))
     _check_covariates(draft, task)
+    labels = apply_policy(draft.codes, draft.findings, task.uncertain, task.blank)[0]
+    drawn = draw(draft, labels, chosen["max_images"], chosen["per_label"], chosen["draw_seed"])
+    draft.keep(drawn, "not drawn")
     labels, uncertain, policy = apply_policy(draft.codes, draft.findings, task.uncertain, task.blank)
     ids = set(draft.records["image_id"])
     boxes = _of_kept(draft.boxes, ids, draft.findings)
@@ -187,7 +195,8 @@ def _finish(source: Source, draft: Draft, task: Task, chosen: Mapping[str, Any])
     )
 
 
-def _keep_values(draft: Draft, column: str, wanted: Any, name: str) -> None:
+def _keep_values(draft: Draft, column: str, wanted: Any, name: str, asked: bool) -> None:
+    """Keep the rows with the values wanted; what the user asked for must occur, a card's defaults need not."""
     if wanted is None:
         return
     kept = names_of(wanted)
@@ -196,7 +205,7 @@ def _keep_values(draft: Draft, column: str, wanted: Any, name: str) -> None:
     values = draft.records[column]
     known = sorted({str(v) for v in values.dropna().unique()} | (set(SPLITS) if column == "split" else set()))
     for value in kept:
-        if value not in known:
+        if asked and value not in known:
             raise unknown(f"{column} of cohort {name!r}:", value, known)
     mask = values.isin(kept).to_numpy(dtype=np.bool_)
     for value, count in values[~mask].fillna("(missing)").value_counts().sort_index().items():

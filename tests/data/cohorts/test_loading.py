@@ -76,9 +76,25 @@ def test_paths_that_leave_the_folder(tmp_path):
         load_cohort(CARD, tmp_path, absolute=True, allow_outside=True)
 
 
+def test_drawing_a_part(tmp_path):
+    every = load_cohort(CARD, tmp_path, check_files=False, rows=200)
+    drawn = load_cohort(CARD, tmp_path, check_files=False, rows=200, max_images=20)
+    assert len(drawn) == 20
+    assert drawn.counts["left_out"]["not drawn"] == len(every) - 20
+    # nested, and the same whatever else is there
+    more = load_cohort(CARD, tmp_path, check_files=False, rows=200, max_images="40")
+    assert set(drawn.records["image_id"]) < set(more.records["image_id"])
+    other = load_cohort(CARD, tmp_path, check_files=False, rows=200, max_images=20, draw_seed=1)
+    assert set(other.records["image_id"]) != set(drawn.records["image_id"])
+    balanced = load_cohort(CARD, tmp_path, check_files=False, rows=200, per_label=10)
+    assert sorted(labels_of(balanced, "F").values()) == [0] * 10 + [1] * 10
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
+        ({"max_images": 0}, "max_images must be a whole number of at least 1"),
+        ({"per_label": "many"}, "per_label must be a whole number"),
         ({"rws": 3}, "'rws'. Did you mean 'rows'"),
         ({"uncertian": "exclude"}, "Did you mean 'uncertain'"),
         ({"uncertain": "ignore"}, "'ignore'"),
