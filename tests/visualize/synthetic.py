@@ -48,6 +48,12 @@ TITLES = [
     "MONET",
     "DermLIP",
 ]
+CARDS = {  # names of the cards that are not simply the title
+    "DenseNet-121 XRV": "densenet121_xrv",
+    "DINOv3-H+": "dinov3_h_plus",
+    "SigLIP-2-L": "siglip2_l",
+    "CLIP-L/14": "clip_l14",
+}
 SCRIPT = "<script>alert('x')</script>"
 
 
@@ -57,7 +63,7 @@ def random(*key: object) -> np.random.Generator:
 
 
 def encoder(title: str, **more: Any) -> dict[str, Any]:
-    name = title.lower().replace("/", "_").replace("-", "_").replace(" ", "_").replace("+", "plus")
+    name = CARDS.get(title, title.lower().replace("-", "_").replace(" ", "_"))
     untrained = title.startswith("Random")
     return {
         "name": name,
@@ -332,11 +338,11 @@ def whole_study(classes: bool = True) -> dict[str, Any]:
     cards = [encoder(title) for title in TITLES]
     views = tuple(f"site={site}|view={view}" for site in "ABCD" for view in ("AP", "PA"))
     document = results(cards, {"chest": tuple(CHEST)}, views, sizes=(9000, 4100, 1200, 620, 240))
-    small = {task: (task,) for task in ("tumor", "retinopathy", "skin", "glaucoma", "mammogram")}
+    small = {task: (task,) for task in ("tumor", "referable_retinopathy", "malignancy", "glaucoma", "mammography")}
     if classes:
         small |= {
-            "aircraft": tuple(f"variant {i}" for i in range(87)),
-            "birds": tuple(f"species {i}" for i in range(167)),
+            "variant": tuple(f"variant {i}" for i in range(87)),
+            "species": tuple(f"species {i}" for i in range(167)),
         }
     other = results(cards, small, ("one group",), sizes=(520, 60, 58))
     for key in ("discordance", "ranking", "comparisons", "overlap", "agreement"):

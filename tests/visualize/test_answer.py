@@ -119,7 +119,14 @@ def test_nothing_estimable():
 
 def test_one_answer_a_task():
     said = answer(synthetic.whole_study(classes=False))
-    assert [a.task for a in said] == ["chest", "tumor", "retinopathy", "skin", "glaucoma", "mammogram"]
+    assert [a.task for a in said] == [
+        "chest",
+        "tumor",
+        "referable_retinopathy",
+        "malignancy",
+        "glaucoma",
+        "mammography",
+    ]
     assert all("None" not in a.headline + " ".join(a.sentences) for a in said)
 
 

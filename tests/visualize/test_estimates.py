@@ -61,7 +61,7 @@ def test_tables_of_what_is_shown():
 
 def test_encoders_are_ordered_by_what_is_shown():
     document = synthetic.two_views(3)
-    assert encoder_order(document) == ["rad_dino", "densenet_121_xrv", "biomedclip"]
+    assert encoder_order(document) == ["rad_dino", "densenet121_xrv", "biomedclip"]
     for row in document["discordance"]:
         if row["encoder"] == "rad_dino" and row["D"] is not None:
             row["D"] = 0.9

@@ -31,7 +31,7 @@ def test_every_encoder_is_in_the_panel_of_its_task():
     document = synthetic.whole_study(classes=False)
     figure = figures.tasks_figure(document)
     assert [axes.get_title() for axes in figure.axes] == [
-        "chest", "tumor", "retinopathy", "skin", "glaucoma", "mammogram"
+        "chest", "tumor", "referable_retinopathy", "malignancy", "glaucoma", "mammography"
     ]  # fmt: skip
     labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert sorted(labels) == sorted(synthetic.TITLES)
