@@ -21,7 +21,7 @@ from .observations import Observations
 from .options import Options
 from .similarity import FeatureRows
 from .sweep import search
-from .table import cell_rows, grid_rows
+from .table import Part, all_parts, grid_rows
 
 
 @dataclass
@@ -38,6 +38,7 @@ class Evaluation:
         cells: the arrays behind the rows.
         counts: pairs scored in low precision, settled in float64, and so on.
         seconds: wall time of each stage.
+        parts: the rows with the replicates behind their intervals and tests, for paired comparisons of encoders.
         notes: what a reader must know (no patient ids, for example).
     """
 
@@ -48,6 +49,7 @@ class Evaluation:
     cells: list[Cell]
     counts: dict[str, int]
     seconds: dict[str, float]
+    parts: list[Part]
     notes: list[str] = field(default_factory=list)
 
 
@@ -100,15 +102,16 @@ def evaluate(features: Any, observations: Observations, options: Options | None 
         with clock("margin sweep"):
             scores = margin_scores(rows, observations, options, cells, counts)
             cells = [replace(cell, margin=score) for cell, score in zip(cells, scores, strict=True)]
-    table = cell_rows(features, observations, options, cells, clock)
+    parts = all_parts(rows.array, observations, options, cells, clock)
     return Evaluation(
-        table,
+        [part.row for part in parts],
         _queries(observations, options, cells),
         _candidates(observations, options, cells),
         grid_rows(observations, points),
         cells,
         {name: int(value) for name, value in vars(counts).items()},
         clock.seconds,
+        parts,
         _notes(observations),
     )
 
@@ -188,7 +191,7 @@ def _candidates(observations: Observations, options: Options, cells: Sequence[Ce
         finding += [cell.finding] * len(both)
         group += [cell.group] * len(both)
         row.append(both[by])
-        label.append(np.repeat(np.int8([1, 0]), cell.n)[by])
+        label.append(np.repeat(np.array([1, 0], np.int8), cell.n)[by])
         rank.append(np.tile(np.arange(cell.n), 2)[by])
     rows = np.concatenate(row) if row else np.empty(0, np.int64)
     return {

@@ -209,9 +209,9 @@ def _joined_units(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Connected components of images that share a patient or a cluster, numbered by their sorted names."""
     count = len(ids)
-    known = None if patient is None else patient != ""
+    known: np.ndarray | None = None if patient is None else np.asarray(patient != "")
     # An image id may read like a patient id: the mark keeps the two apart.
-    name = ids if patient is None else np.where(known, patient, np.char.add("\x1fimage ", ids))
+    name = ids if patient is None or known is None else np.where(known, patient, np.char.add("\x1fimage ", ids))
     kind = np.zeros(count, np.int8) if known is None else known.astype(np.int8)
     code = np.unique(name, return_inverse=True)[1].astype(np.int64)
     if cluster is not None and (cluster != "").any():

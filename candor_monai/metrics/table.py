@@ -9,25 +9,22 @@ from typing import Any
 import numpy as np
 
 from .cells import Cell
+from .companions import (
+    Companions,
+    cell_companions,
+    margin_of,
+    mean_companions,
+    pool_companions,
+    write_companions,
+    write_q,
+)
 from .discordance import chance_rate, chance_upper
 from .engine import GridPoint
 from .observations import Observations
 from .options import Options
 from .pooling import pooled_rate, weighted_mean
-from .resampling import (
-    MIN_POSITIVE_PATIENTS,
-    Interval,
-    Replicates,
-    auroc_replicates,
-    patient_weights,
-    percentile_interval,
-    pool_replicates,
-    resample_mean,
-    weighted_mean_replicates,
-)
 from .roc import auroc
 
-MEASURES = ("D", "D_all", "margin_auroc")
 COLUMNS = (
     "task",
     "finding",
@@ -67,6 +64,8 @@ COLUMNS = (
     "margin_auroc_sd",
     "margin_auroc_lo",
     "margin_auroc_hi",
+    "margin_auroc_total_lo",
+    "margin_auroc_total_hi",
     "D_redraw_mean",
     "D_redraw_sd",
     "n_dropped",
@@ -74,24 +73,38 @@ COLUMNS = (
     "k",
     "parts",
     "missing",
+    "permutations",
+    "movable_share",
+    "q_family",
     "interval_reason",
+    "chance_reason",
     "status",
     "reason",
 )
 
 
 @dataclass(frozen=True)
-class _Part:
-    """What pooling needs of a row."""
+class Part:
+    """A row, with what pooling and comparisons need of it.
+
+    Attributes:
+        row: a row of ``discordance.csv``.
+        events: numbers of queries that are discordant, tied and so on; empty where nothing can be estimated.
+        units: patients of the queries, int64 codes.
+        positive_units: patients of the positives, int64 codes.
+        companions: behind its intervals and tests.
+    """
 
     row: dict[str, Any]
     events: dict[str, int]
-    replicates: dict[str, Replicates]
+    units: np.ndarray
+    positive_units: np.ndarray
+    companions: Companions
 
 
-def cell_rows(
+def all_parts(
     features: Any, observations: Observations, options: Options, cells: Sequence[Cell], clock: Any
-) -> list[dict[str, Any]]:
+) -> list[Part]:
     """All rows: finding × group, then findings, then the task.
 
     Args:
@@ -101,14 +114,16 @@ def cell_rows(
         cells: of every group and finding.
         clock: times the stages.
     """
-    with clock("conditional interval"):
-        parts = [_cell_part(observations, options, cell) for cell in cells]
+    companions = cell_companions(features, observations, options, cells, clock)
+    with clock("table"):
+        parts = [_cell_part(observations, options, *both) for both in zip(cells, companions, strict=True)]
         findings = [
             _finding_part(observations, options, finding, [part for part in parts if part.row["finding"] == finding])
             for finding in observations.findings
         ]
-        task = _task_part(observations, options, findings)
-    return [part.row for part in (*parts, *findings, task)]
+        everything = [*parts, *findings, _task_part(observations, options, findings)]
+        write_q([part.row for part in everything])
+    return everything
 
 
 def grid_rows(observations: Observations, points: Sequence[GridPoint]) -> list[dict[str, Any]]:
@@ -144,28 +159,28 @@ def _blank(observations: Observations, options: Options, finding: str, group: st
     return row
 
 
-def _cell_part(observations: Observations, options: Options, cell: Cell) -> _Part:
+def _cell_part(observations: Observations, options: Options, cell: Cell, companions: Companions) -> Part:
     row = _blank(observations, options, cell.finding, cell.group, "group")
-    units = observations.units
     own = cell.own
-    queries = cell.queries[own]
+    units = observations.units[cell.queries[own]]
+    positive_units = np.unique(observations.units[cell.rows_pos])
     row.update(
         n_images=len(cell.rows_pos) + len(cell.rows_neg),
         n_positive=len(cell.rows_pos),
         n_negative=len(cell.rows_neg),
         n_candidates=cell.n,
-        n_queries=len(queries),
-        clusters=len(np.unique(units[queries])),
-        n_pos_patients=len(np.unique(units[cell.rows_pos])),
+        n_queries=len(units),
+        clusters=companions.patients,
+        n_pos_patients=len(positive_units),
         n_dropped=cell.dropped,
         status=cell.status,
         reason=cell.reason,
     )
     if cell.status == "insufficient":
-        return _Part(row, {}, {})
-    row["max_patient_share"] = int(np.bincount(np.unique(units[queries], return_inverse=True)[1]).max()) / len(queries)
+        return Part(row, {}, units, positive_units, companions)
+    row["max_patient_share"] = _largest_share(units)
     events = _counted(cell)
-    _rates(row, events, len(queries))
+    _rates(row, events, len(units))
     row["n_common"] = cell.n_common
     removed = float(cell.removed[own].mean()) if options.sets == "image" and not options.balance_removed else 0.0
     row["chance_upper"] = chance_upper(row["tie_rate"], options.k, cell.n, removed)
@@ -173,12 +188,16 @@ def _cell_part(observations: Observations, options: Options, cell: Cell) -> _Par
     if len(rates) > 1:
         row["D_redraw_mean"] = float(np.mean(rates))
         row["D_redraw_sd"] = float(np.std(rates, ddof=1))
-    scores, positive, images = _margin_of(cell)
-    if scores is not None:
-        row["margin_auroc"] = auroc(scores, positive)
-    replicates = _replicates(observations, options, cell, queries, scores, positive, images)
-    _intervals(row, replicates)
-    return _Part(row, events, replicates)
+    scored = margin_of(cell)
+    if scored is not None:
+        row["margin_auroc"] = auroc(*scored[:2])
+    write_companions(row, companions)
+    return Part(row, events, units, positive_units, companions)
+
+
+def _largest_share(units: np.ndarray) -> float:
+    """Share of the queries that the patient with the most of them has."""
+    return int(np.unique(units, return_counts=True)[1].max()) / len(units)
 
 
 def _counted(cell: Cell) -> dict[str, int]:
@@ -213,54 +232,7 @@ def _redraw_rates(cell: Cell) -> list[float]:
     return rates
 
 
-def _margin_of(cell: Cell) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
-    images = np.concatenate([cell.rows_pos, cell.rows_neg])
-    positive = np.arange(len(images)) < len(cell.rows_pos)
-    if cell.margin is None:
-        return None, positive, images
-    known = np.isfinite(cell.margin)
-    return cell.margin[known], positive[known], images[known]
-
-
-def _replicates(
-    observations: Observations,
-    options: Options,
-    cell: Cell,
-    queries: np.ndarray,
-    scores: np.ndarray | None,
-    positive: np.ndarray,
-    images: np.ndarray,
-) -> dict[str, Replicates]:
-    if not options.resamples:
-        return {}
-    units = observations.units
-    present = np.unique(units[queries if scores is None else np.concatenate([queries, images])])
-    weights = patient_weights(observations.unit_names[present].tolist(), options.seed, options.resamples)
-    codes = np.searchsorted(present, units[queries])
-    own = cell.own
-    out = {
-        "D": resample_mean(cell.dm[own] > 0, codes, weights),
-        "D_all": resample_mean(cell.dm_all[own] > 0, codes, weights),
-    }
-    if scores is not None and positive.any() and not positive.all():
-        place = np.searchsorted(present, units[images])
-        out["margin_auroc"] = auroc_replicates(scores, positive, place, weights, out["D"])
-    return out
-
-
-def _intervals(row: dict[str, Any], replicates: dict[str, Replicates]) -> None:
-    """Conditional intervals, where enough positive patients stand behind them."""
-    for name, replicate in replicates.items():
-        interval: Interval = percentile_interval(replicate)
-        if (row["clusters"] or 0) < MIN_POSITIVE_PATIENTS:
-            row["interval_reason"] = f"fewer than {MIN_POSITIVE_PATIENTS} patients among the queries"
-        elif interval.reason is not None:
-            row["interval_reason"] = interval.reason
-        else:
-            row[f"{name}_sd"], row[f"{name}_lo"], row[f"{name}_hi"] = interval.sd, interval.lo, interval.hi
-
-
-def _finding_part(observations: Observations, options: Options, finding: str, parts: Sequence[_Part]) -> _Part:
+def _finding_part(observations: Observations, options: Options, finding: str, parts: Sequence[Part]) -> Part:
     """A finding over its groups, by number of queries. A group without a positive has no part in it."""
     row = _blank(observations, options, finding, "", "finding")
     with_positives = [part for part in parts if part.row["n_positive"]]
@@ -269,7 +241,7 @@ def _finding_part(observations: Observations, options: Options, finding: str, pa
     _part_names(row, [p.row["group"] for p in there], [p.row["group"] for p in with_positives if not p.events])
     if not there or (row["missing"] and not options.pool_missing):
         _not_pooled(row, bool(there), "no group has a query", f"groups not estimable: {row['missing']}")
-        return _Part(row, {}, {})
+        return Part(row, {}, *(np.empty(0, np.int64),) * 2, Companions())
     events = {name: sum(part.events[name] for part in there) for name in ("D", "ties", "D_all")}
     if all("common" in part.events for part in there):
         events |= {name: sum(part.events[name] for part in there) for name in ("common", "common trials")}
@@ -279,15 +251,14 @@ def _finding_part(observations: Observations, options: Options, finding: str, pa
     row["chance_upper"] = _by_queries([part.row["chance_upper"] for part in there], sizes)
     row["margin_auroc"] = _by_queries([part.row["margin_auroc"] for part in there], sizes)
     _tied(row, options)
-    replicates = {}
-    for name in MEASURES:
-        if all(name in part.replicates for part in there):
-            replicates[name] = pool_replicates([part.replicates[name] for part in there])
-    _intervals(row, replicates)
-    return _Part(row, events, replicates)
+    units = _joined(there, "units")
+    row["max_patient_share"] = _largest_share(units)
+    companions = pool_companions([part.companions for part in there], row["clusters"])
+    write_companions(row, companions)
+    return Part(row, events, units, _joined(there, "positive_units"), companions)
 
 
-def _task_part(observations: Observations, options: Options, parts: Sequence[_Part]) -> _Part:
+def _task_part(observations: Observations, options: Options, parts: Sequence[Part]) -> Part:
     """The task over its findings: D severity-weighted, AUROC unweighted."""
     row = _blank(observations, options, "", "", "task")
     there = [part for part in parts if part.events]
@@ -295,26 +266,28 @@ def _task_part(observations: Observations, options: Options, parts: Sequence[_Pa
     _part_names(row, [p.row["finding"] for p in there], [p.row["finding"] for p in parts if not p.events])
     if not there or (row["missing"] and not options.pool_missing):
         _not_pooled(row, bool(there), "no finding has a value", f"findings without a value: {row['missing']}")
-        return _Part(row, {}, {})
+        return Part(row, {}, *(np.empty(0, np.int64),) * 2, Companions())
     for name in ("D", "D_all", "D_mid", "D_common", "tie_rate", "chance", "chance_upper"):
         values = {part.row["finding"]: part.row[name] for part in there}
         row[name] = weighted_mean(values, options.weights).value
     row["n_common"] = there[0].row["n_common"] if row["D_common"] is not None else None
     row["margin_auroc"] = weighted_mean({part.row["finding"]: part.row["margin_auroc"] for part in there}).value
     _tied(row, options)
-    replicates = {}
-    for name in MEASURES:
-        if all(name in part.replicates for part in there):
-            weights = options.weights if name != "margin_auroc" else None
-            factors = [1.0 if weights is None else float(weights[part.row["finding"]]) for part in there]
-            replicates[name] = weighted_mean_replicates([part.replicates[name] for part in there], factors)
-    _intervals(row, replicates)
-    return _Part(row, {}, replicates)
+    factors = [1.0 if options.weights is None else float(options.weights[part.row["finding"]]) for part in there]
+    companions = mean_companions([part.companions for part in there], factors, row["clusters"])
+    write_companions(row, companions)
+    return Part(row, {}, _joined(there, "units"), _joined(there, "positive_units"), companions)
 
 
-def _totals(row: dict[str, Any], parts: Sequence[_Part]) -> None:
-    for name in ("n_images", "n_positive", "n_negative", "n_queries", "clusters", "n_pos_patients", "n_dropped"):
+def _totals(row: dict[str, Any], parts: Sequence[Part]) -> None:
+    for name in ("n_images", "n_positive", "n_negative", "n_queries", "n_dropped"):
         row[name] = sum(part.row[name] for part in parts)
+    row["clusters"] = len(np.unique(_joined(parts, "units")))
+    row["n_pos_patients"] = len(np.unique(_joined(parts, "positive_units")))
+
+
+def _joined(parts: Sequence[Part], name: str) -> np.ndarray:
+    return np.concatenate([np.empty(0, np.int64), *(getattr(part, name) for part in parts)])
 
 
 def _part_names(row: dict[str, Any], parts: Sequence[str], missing: Sequence[str]) -> None:

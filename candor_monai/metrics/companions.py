@@ -1,0 +1,208 @@
+"""The uncertainty beside every number: conditional and total intervals, and the test against chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .cells import Cell
+from .keyed_hash import keyed_hash
+from .multiplicity import benjamini_hochberg
+from .observations import Observations
+from .options import Options
+from .permutation import NullReplicates, chance_test, permutation_replicates, pool_nulls, weighted_mean_nulls
+from .resampling import (
+    MIN_POSITIVE_PATIENTS,
+    Replicates,
+    auroc_replicates,
+    patient_weights,
+    percentile_interval,
+    pool_replicates,
+    resample_mean,
+    weighted_mean_replicates,
+)
+from .total_interval import (
+    SplitReplicates,
+    pool_splits,
+    split_bits,
+    total_interval,
+    total_margin_replicates,
+    total_replicates,
+    weighted_mean_splits,
+)
+
+
+@dataclass(frozen=True)
+class Companions:
+    """What the intervals and tests of one row are made from; kept so that encoders can be compared in pairs.
+
+    Attributes:
+        replicates: value -> its resamples with the candidates held fixed (``D``, ``D_all``, ``margin_auroc``).
+        splits: value -> what it is in halves of the patients (``D``, ``margin_auroc``).
+        null: D under exchanges of labels, or None.
+        patients: distinct patients among the queries.
+    """
+
+    replicates: dict[str, Replicates] = field(default_factory=dict)
+    splits: dict[str, SplitReplicates] = field(default_factory=dict)
+    null: NullReplicates | None = None
+    patients: int = 0
+
+
+def cell_companions(
+    features: Any, observations: Observations, options: Options, cells: Sequence[Cell], clock: Any
+) -> list[Companions]:
+    """Companions of every cell, in order; empty where nothing can be estimated.
+
+    Args:
+        features: the stored rows.
+        observations: the cohort.
+        options: ``resamples``, ``total_interval`` and ``permutation_test`` say which are made.
+        cells: from the exact engine.
+        clock: times the stages.
+    """
+    with clock("conditional interval"):
+        replicates = [_resampled(observations, options, cell) for cell in cells]
+    with clock("total interval"):
+        splits = _split(features, observations, options, cells)
+    nulls: Sequence[NullReplicates | None] = [None] * len(cells)
+    if options.permutation_test and options.permutations:
+        with clock("permutation test"):
+            nulls = permutation_replicates(cells, features, observations, options)
+    patients = [len(np.unique(observations.units[cell.queries[cell.own]])) for cell in cells]
+    return [Companions(*items) for items in zip(replicates, splits, nulls, patients, strict=True)]
+
+
+def pool_companions(parts: Sequence[Companions], patients: int) -> Companions:
+    """Of a value pooled over groups by number of queries."""
+    return Companions(
+        {name: pool_replicates([part.replicates[name] for part in parts]) for name in _shared(parts, "replicates")},
+        {name: pool_splits([part.splits[name] for part in parts]) for name in _shared(parts, "splits")},
+        _pooled_null(parts, None),
+        patients,
+    )
+
+
+def mean_companions(parts: Sequence[Companions], weights: Sequence[float], patients: int) -> Companions:
+    """Of a weighted mean over findings; AUROCs are averaged without weights."""
+    equal = [1.0] * len(parts)
+    return Companions(
+        {
+            name: weighted_mean_replicates([part.replicates[name] for part in parts], _factors(name, weights, equal))
+            for name in _shared(parts, "replicates")
+        },
+        {
+            name: weighted_mean_splits([part.splits[name] for part in parts], _factors(name, weights, equal))
+            for name in _shared(parts, "splits")
+        },
+        _pooled_null(parts, weights),
+        patients,
+    )
+
+
+def write_companions(row: dict[str, Any], companions: Companions) -> None:
+    """Put intervals and the test into a row of ``discordance.csv``; what is not defined stays None, with the reason."""
+    reasons = []
+    for name, replicate in companions.replicates.items():
+        interval = percentile_interval(replicate)
+        if companions.patients < MIN_POSITIVE_PATIENTS:
+            reasons.append(f"fewer than {MIN_POSITIVE_PATIENTS} patients among the queries ({companions.patients})")
+        elif interval.reason is not None:
+            reasons.append(interval.reason)
+        else:
+            row[f"{name}_sd"], row[f"{name}_lo"], row[f"{name}_hi"] = interval.sd, interval.lo, interval.hi
+    for name, split in companions.splits.items():
+        total = total_interval(split)
+        if total.reason is not None:
+            reasons.append(total.reason)
+        else:
+            row[f"{name}_total_lo"], row[f"{name}_total_hi"] = total.lo, total.hi
+    row["interval_reason"] = "; ".join(dict.fromkeys(reasons)) or None
+    if companions.null is not None:
+        test = chance_test(companions.null)
+        row["p_chance"], row["chance_null"], row["chance_null_sd"] = test.p, test.mean, test.sd
+        row["permutations"], row["movable_share"] = test.permutations, test.movable_share
+        row["chance_reason"] = test.reason
+
+
+def write_q(rows: Sequence[dict[str, Any]]) -> None:
+    """``q_chance``: each level of the run is a family of its own, corrected by Benjamini and Hochberg."""
+    for level in ("group", "finding", "task"):
+        family = [row for row in rows if row["level"] == level]
+        for row, q in zip(family, benjamini_hochberg([row["p_chance"] for row in family]), strict=True):
+            row["q_chance"] = q
+            row["q_family"] = f"{level} level: {sum(r['p_chance'] is not None for r in family)} tests"
+
+
+def margin_of(cell: Cell) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """(scores, positive, rows) of the images that the margin classifier scores, or None."""
+    if cell.margin is None:
+        return None
+    rows = np.concatenate([cell.rows_pos, cell.rows_neg])
+    positive = np.arange(len(rows)) < len(cell.rows_pos)
+    known = np.isfinite(cell.margin)
+    return cell.margin[known], positive[known], rows[known]
+
+
+def _resampled(observations: Observations, options: Options, cell: Cell) -> dict[str, Replicates]:
+    if not options.resamples or cell.status == "insufficient":
+        return {}
+    units, own = observations.units, cell.own
+    queries = cell.queries[own]
+    scored = margin_of(cell)
+    present = np.unique(units[queries if scored is None else np.concatenate([queries, scored[2]])])
+    weights = patient_weights(observations.unit_names[present].tolist(), options.seed, options.resamples)
+    codes = np.searchsorted(present, units[queries])
+    out = {
+        "D": resample_mean(cell.dm[own] > 0, codes, weights),
+        "D_all": resample_mean(cell.dm_all[own] > 0, codes, weights),
+    }
+    if scored is not None and scored[1].any() and not scored[1].all():
+        place = np.searchsorted(present, units[scored[2]])
+        out["margin_auroc"] = auroc_replicates(scored[0], scored[1], place, weights, out["D"])
+    return out
+
+
+def _split(
+    features: Any, observations: Observations, options: Options, cells: Sequence[Cell]
+) -> list[dict[str, SplitReplicates]]:
+    if not options.total_interval:
+        return [{} for _ in cells]
+    bits = split_bits(observations.unit_names.tolist(), options.seed)
+    rank = keyed_hash(observations.digests, "scored in halves", options.seed)
+    same = options.sets == "patient" or options.exclude_same_patient
+    out: list[dict[str, SplitReplicates]] = []
+    for cell in cells:
+        made = {}
+        if cell.status != "insufficient":
+            made["D"] = total_replicates(cell, features, observations.units, bits, options.k, same)
+            if cell.margin is not None:
+                made["margin_auroc"] = total_margin_replicates(
+                    cell, features, observations.units, bits, rank, options.k, same
+                )
+        out.append(made)
+    return out
+
+
+def _shared(parts: Sequence[Companions], kind: str) -> list[str]:
+    """Values that every part has."""
+    names = [list(getattr(part, kind)) for part in parts]
+    return [name for name in names[0] if all(name in other for other in names)] if names else []
+
+
+def _factors(name: str, weights: Sequence[float], equal: Sequence[float]) -> Sequence[float]:
+    return equal if name == "margin_auroc" else weights
+
+
+def _pooled_null(parts: Sequence[Companions], weights: Sequence[float] | None) -> NullReplicates | None:
+    nulls = [part.null for part in parts if part.null is not None]
+    if not nulls or len(nulls) < len(parts):
+        return None
+    reasons = [null.reason for null in nulls if null.reason is not None]
+    pooled = pool_nulls(nulls) if weights is None else weighted_mean_nulls(nulls, weights)
+    if not reasons:
+        return pooled
+    return NullReplicates(pooled.values, pooled.positives, pooled.movable, reasons[0])
