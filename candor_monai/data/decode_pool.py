@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import queue
@@ -29,6 +30,8 @@ from candor_monai.utils.errors import DecodeError, UserError
 
 from .decode_worker import REPLY, REQUEST
 from .decoded_image import REASONS, DecodedImage, DecodeOptions, ImageMeta
+
+logger = logging.getLogger(__name__)
 
 _AHEAD = 2  # requests a worker holds: it never waits for the main process between two images
 _START_SECONDS = 60.0
@@ -221,6 +224,13 @@ class _Crew:
                 "options": pool.options.as_dict(),
                 "size": pool.size,
             }
+        )
+        logger.info(
+            "decoding in %d processes of %d MiB, %g s an image; display: %s",
+            pool.workers,
+            pool.memory_bytes >> 20,
+            pool.seconds,
+            ", ".join(f"{name}={value}" for name, value in pool.options.as_dict().items()),
         )
         self.members = [_Member(settings, pool.seconds, self.tasks) for _ in range(pool.workers)]
         self.closed = False

@@ -7,6 +7,7 @@ interpretation) and C.7.5.1.1.2 (pixel padding).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,7 +165,9 @@ def displayed_grey(stored: np.ndarray, mapping: GreyMapping) -> np.ndarray:
     if stored.dtype.kind in "iu" and int(high) - int(low) < 1 << 16:
         values = np.arange(int(low), int(high) + 1)
         table = _brightness(values, mapping, extremes)
-        pixels = table[np.subtract(stored, low, dtype=np.int64)]
+        pixels = np.empty(stored.shape, dtype=table.dtype)
+        for rows in _bands(len(stored)):
+            np.take(table, np.subtract(stored[rows], low, dtype=np.intp), out=pixels[rows], mode="clip")
     else:
         filled = stored if finite is None else np.where(finite, stored, low)
         pixels = _brightness(filled, mapping, extremes)
@@ -205,4 +208,12 @@ def to_8_bit(pixels: np.ndarray) -> np.ndarray:
     """
     if pixels.dtype == np.uint8:
         return pixels
-    return ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    result = np.empty(pixels.shape, dtype=np.uint8)
+    for rows in _bands(len(pixels)):  # for every uint16 v this is round(v / 257)
+        result[rows] = (pixels[rows].astype(np.uint32) * 255 + 32895) >> 16
+    return result
+
+
+def _bands(rows: int, height: int = 32) -> Iterator[slice]:
+    """Slices of a few rows: what is computed on the way stays small and in the cache."""
+    return (slice(start, start + height) for start in range(0, rows, height))
