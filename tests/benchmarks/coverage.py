@@ -1,0 +1,190 @@
+"""Coverage of the total interval and the conditional one, and size of the tests, on simulated cohorts.
+
+    python -m tests.benchmarks.coverage --cohorts 1000 --output docs/coverage.csv [--only NAME]
+
+Every setting has its own seed, so any row can be rerun alone. Rows already in the output are kept: a run that
+was stopped goes on where it was. θ is the mean over the setting's cohorts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+from scipy import stats
+
+from candor_monai.metrics.comparison import conditional_difference, total_difference
+from candor_monai.metrics.nearest_lists import NearestLists
+from candor_monai.metrics.resampling import (
+    Replicates,
+    auroc_replicates,
+    percentile_interval,
+    pool_replicates,
+    resample_mean,
+    weighted_mean_replicates,
+)
+from candor_monai.metrics.simulation import Setting, SimulatedCohort, simulate
+from candor_monai.metrics.total_interval import (
+    SplitReplicates,
+    pool_splits,
+    total_interval,
+    total_margin_replicates,
+    total_replicates,
+    weighted_mean_splits,
+)
+
+SPLITS, RESAMPLES = 100, 200
+NONE, CONE, WIDE = {}, {"offset": 8.0}, {"width": 768, "offset": 20.0}
+HUBS = {"offset": 8.0, "spread": 0.3}
+SEVERITY = (3.0, 2.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A setting, what is measured in it, and how the second encoder goes with the first (differences only)."""
+
+    setting: Setting
+    measure: str = "D"
+    second: float = 0.5
+
+
+Row = tuple[float, float, float, float, float, float, float]
+
+
+def measured(case: Case, rng: np.random.Generator) -> Row:
+    """Of one cohort: estimate, SD, total interval, conditional interval, p of no difference."""
+    cohorts = simulate(case.setting, rng, case.second if case.measure == "difference" else None)
+    units = int(cohorts[0].units.max()) + 1
+    bits = rng.integers(0, 2**16, (units, SPLITS), dtype=np.uint16)
+    weights = rng.poisson(1.0, (units, RESAMPLES)).astype(np.uint8)
+    both = [_replicates(case, one, bits, weights) for one in cohorts]
+    if case.measure == "difference":
+        total = total_difference(both[0][0], both[1][0])
+        plain = conditional_difference(both[0][1], both[1][1])
+        found = (total.estimate, total.sd, total.lo, total.hi, plain.lo, plain.hi, total.p)
+    else:
+        ((split, resampled),) = both
+        whole, narrow = total_interval(split), percentile_interval(resampled)
+        found = (whole.estimate, whole.sd, whole.lo, whole.hi, narrow.lo, narrow.hi, None)
+    return tuple(np.nan if value is None else float(value) for value in found)  # type: ignore[return-value]
+
+
+def _replicates(
+    case: Case, cohort: SimulatedCohort, bits: np.ndarray, weights: np.ndarray
+) -> tuple[SplitReplicates, Replicates]:
+    setting = case.setting
+    same = setting.sets == "patient"
+    if case.measure == "margin":
+        cell = replace(cohort.cells[0], margin=_margin(cohort, setting.k, same))
+        rows = np.concatenate([cell.rows_pos, cell.rows_neg])
+        queries = resample_mean(cell.dm > 0, cohort.units[cell.queries], weights)
+        split = total_margin_replicates(
+            cell, cohort.features, cohort.units, bits, np.arange(len(cohort.units)), setting.k, same
+        )
+        positive = np.arange(len(rows)) < len(cell.rows_pos)
+        return split, auroc_replicates(cell.margin, positive, cohort.units[rows], weights, queries)
+    splits = [total_replicates(cell, cohort.features, cohort.units, bits, setting.k, same) for cell in cohort.cells]
+    plain = [resample_mean(cell.dm > 0, cohort.units[cell.queries], weights) for cell in cohort.cells]
+    findings = setting.findings
+    pooled = [(pool_splits(splits[f::findings]), pool_replicates(plain[f::findings])) for f in range(findings)]
+    if findings == 1:
+        return pooled[0]
+    severity = SEVERITY[:findings]
+    return (
+        weighted_mean_splits([one for one, _ in pooled], severity),
+        weighted_mean_replicates([one for _, one in pooled], severity),
+    )
+
+
+def _margin(cohort: SimulatedCohort, k: int, same_patient: bool) -> np.ndarray:
+    cell = cohort.cells[0]
+    rows = np.concatenate([cell.rows_pos, cell.rows_neg])
+    near = [
+        NearestLists(cohort.features, rows, side, cohort.units, same_patient, k).distance.mean(axis=1)
+        for side in (cell.cand_pos, cell.cand_neg)
+    ]
+    return (near[1] - near[0]).astype(np.float64)
+
+
+def summary(name: str, case: Case, rows: np.ndarray, seconds: float) -> dict[str, object]:
+    """Coverage, its exact limits, and the width, of one setting."""
+    value, sd = rows[:, 0], rows[:, 1]
+    theta = 0.0 if case.measure == "difference" else value.mean()
+    spread = value.std(ddof=1)
+    given = np.isfinite(rows[:, 2])
+    inside = (rows[given, 2] <= theta + 1e-12) & (theta - 1e-12 <= rows[given, 3])
+    plain = (rows[:, 4] <= theta) & (theta <= rows[:, 5])
+    hits, count = int(inside.sum()), int(given.sum())
+    setting = case.setting
+    return {
+        "setting": name,
+        "measure": case.measure,
+        "positives": setting.positives,
+        "images": setting.images,
+        "width": setting.width,
+        "offset": setting.offset,
+        "spread": setting.spread,
+        "shift": setting.shift,
+        "images_per_patient": setting.images_per_patient,
+        "mixed": int(setting.mixed),
+        "sets": setting.sets,
+        "groups": setting.groups,
+        "findings": setting.findings,
+        "cohorts": len(rows),
+        "theta": round(float(theta), 4),
+        "sd": round(float(spread), 5),
+        "sd_estimated": round(float(np.sqrt(np.mean(sd[given] ** 2))), 5),
+        "coverage": round(hits / count, 4),
+        "coverage_lower99": round(float(stats.beta.ppf(0.01, hits, count - hits + 1)) if hits else 0.0, 4),
+        "width_ratio": round(float((rows[given, 3] - rows[given, 2]).mean() / (2 * 1.96 * spread)), 3),
+        "conditional_coverage": round(float(plain.mean()), 4),
+        "conditional_width_ratio": round(float(np.nanmean(rows[:, 5] - rows[:, 4]) / (2 * 1.96 * spread)), 3),
+        "size": round(float((rows[:, 6] <= 0.05).mean()), 4) if case.measure == "difference" else "",
+        "seconds": round(seconds, 1),
+    }
+
+
+def run(name: str, case: Case, cohorts: int) -> dict[str, object]:
+    """One setting."""
+    rng = np.random.default_rng(crc32(name.encode()))
+    started = time.perf_counter()
+    rows = np.array([measured(case, rng) for _ in range(cohorts)])
+    return summary(name, case, rows, time.perf_counter() - started)
+
+
+def main(cases: Callable[[], dict[str, Case]] | None = None) -> None:
+    from tests.benchmarks.coverage_grid import grid
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cohorts", type=int, default=1000)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--part", default="0/1", help="which share of the settings: 0/2 and 1/2 for two processes")
+    options = parser.parse_args()
+    part, parts = (int(number) for number in options.part.split("/"))
+    chosen = [(name, case) for name, case in grid().items() if options.only in name][part::parts]
+    done = set()
+    if options.output.exists():
+        with options.output.open(newline="") as stream:
+            done = {row["setting"] for row in csv.DictReader(stream)}
+    for name, case in chosen:
+        if name in done:
+            continue
+        row = run(name, case, options.cohorts)
+        new = not options.output.exists()
+        with options.output.open("a", newline="") as stream:
+            writer = csv.DictWriter(stream, row)
+            if new:
+                writer.writeheader()
+            writer.writerow(row)
+        print(f"{name}: θ {row['theta']} coverage {row['coverage']} width {row['width_ratio']}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

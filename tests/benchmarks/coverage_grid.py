@@ -1,0 +1,102 @@
+"""The declared grid of `coverage`: which cohorts the intervals are asked to hold on.
+
+Hubs: none; a cone (64 wide, offset 8, as strong as the strongest 64-wide case that the measure's definition names);
+wide (768, offset 20); and hubs stronger than those (a cone whose images differ in length by a factor e^±0.3).
+"""
+
+from __future__ import annotations
+
+from candor_monai.metrics.simulation import Setting
+from tests.benchmarks.coverage import CONE, HUBS, NONE, WIDE, Case
+
+KINDS = {"none": NONE, "cone": CONE, "hubs": HUBS, "wide": WIDE}
+# Shifts that put θ near 0.45, 0.35 and 0.2.
+SHIFTS = {
+    "none": (0.0, 0.65, 1.15, 1.8),
+    "cone": (0.0, 0.7, 1.4, 2.15),
+    "hubs": (0.0, 0.6, 1.3, 2.2),
+    "wide": (0.0, 1.2, 2.4, 3.8),
+}
+NEAR = (0.5, 0.45, 0.35, 0.2)
+
+
+def grid() -> dict[str, Case]:
+    """Every setting by name, the quick ones first."""
+    out: dict[str, Case] = {}
+    for positives, images in ((20, 40), (20, 250), (45, 90), (45, 567), (200, 400), (200, 2500)):
+        for hubs in ("none", "cone", "hubs"):
+            for shift, near in zip(SHIFTS[hubs], NEAR, strict=True):
+                _add(out, positives, images, hubs, shift, near)
+    for positives, images in ((20, 4000), (200, 40_000)):
+        for hubs in ("none", "cone"):
+            for at in (0, 2):
+                _add(out, positives, images, hubs, SHIFTS[hubs][at], NEAR[at])
+    for positives, images in ((45, 567), (200, 567)):
+        for at in (0, 2):
+            _add(out, positives, images, "wide", SHIFTS["wide"][at], NEAR[at])
+    out["400 of 500, cone, near 0.5"] = Case(Setting(400, 500, **CONE))
+    out["45 of 567, 10 wide, near 0.5"] = Case(Setting(45, 567, width=10, offset=3.0))
+    _patients(out)
+    _pooled(out)
+    _other_measures(out)
+    for positives, images in ((1000, 2000), (1000, 12_500), (2000, 4000), (2000, 400_000)):
+        for hubs in ("none", "cone"):
+            for at in (0, 2) if positives == 1000 else (0,) if images > 4000 else (2,):
+                _add(out, positives, images, hubs, SHIFTS[hubs][at], NEAR[at])
+    out["1000 of 3000, 10 wide, near 0.5"] = Case(Setting(1000, 3000, width=10, offset=3.0))
+    return out
+
+
+def _add(out: dict[str, Case], positives: int, images: int, hubs: str, shift: float, near: float) -> None:
+    out[f"{positives} of {images}, {hubs}, near {near}"] = Case(Setting(positives, images, shift=shift, **KINDS[hubs]))
+
+
+def _patients(out: dict[str, Case]) -> None:
+    for images_per_patient, name in ((5, "5"), (20, "20"), (0, "1 to 20")):
+        for mixed in (False, True):
+            for sets in ("image", "patient"):
+                for shift, near in ((0.0, "no effect"), (1.3, "effect")):
+                    within = 0.1 if sets == "image" else 0.3
+                    setting = Setting(
+                        400,
+                        1600,
+                        shift=shift,
+                        images_per_patient=images_per_patient,
+                        mixed=mixed,
+                        within=within,
+                        sets=sets,
+                        **CONE,
+                    )
+                    labels = "mixed" if mixed else "unmixed"
+                    out[f"400 of 1600, {name} images a patient, {labels}, sets {sets}, {near}"] = Case(setting)
+    few = Setting(200, 800, images_per_patient=20, sets="image", within=0.1)
+    out["200 of 800, 20 images a patient, unmixed, sets image, 10 positive patients"] = Case(few)
+
+
+def _pooled(out: dict[str, Case]) -> None:
+    for hubs in ("none", "cone"):
+        for at in (0, 2):
+            shift = SHIFTS[hubs][at]
+            four = Setting(60, 300, shift=shift, groups=4, **KINDS[hubs])
+            out[f"4 groups of 60 of 300, {hubs}, near {NEAR[at]}"] = Case(four)
+            three = Setting(60, 300, shift=shift, groups=2, findings=3, **KINDS[hubs])
+            out[f"severity mean of 3 findings, 2 groups, {hubs}, near {NEAR[at]}"] = Case(three)
+    clustered = Setting(100, 400, groups=2, findings=3, images_per_patient=5, mixed=True, **CONE)
+    out["severity mean of 3 findings, 2 groups, 5 images a patient, cone, near 0.5"] = Case(clustered)
+
+
+def _other_measures(out: dict[str, Case]) -> None:
+    for positives in (45, 200):
+        for hubs in ("none", "cone"):
+            for at in (0, 2):
+                setting = Setting(positives, 2 * positives, shift=SHIFTS[hubs][at], **KINDS[hubs])
+                name = f"{positives} of {2 * positives}, {hubs}, near {NEAR[at]}"
+                out[f"margin AUROC, {name}"] = Case(setting, "margin")
+                for second in (0.5, 0.9):
+                    if at == 0 or second == 0.5:
+                        out[f"difference at correlation {second}, {name}"] = Case(setting, "difference", second)
+    clustered = Setting(200, 800, images_per_patient=5, mixed=True, **CONE)
+    out["difference at correlation 0.5, 200 of 800, 5 images a patient, cone"] = Case(clustered, "difference")
+    out["margin AUROC, 200 of 400, 5 images a patient, cone"] = Case(
+        Setting(200, 400, images_per_patient=5, mixed=True, **CONE), "margin"
+    )
