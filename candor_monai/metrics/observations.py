@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -114,6 +114,16 @@ class Observations:
     def unit_names(self) -> np.ndarray:
         """Name of each unit: the smallest patient id in it (from its image ids where none is known), texts."""
         return self._unit[1]
+
+    def take(self, rows: np.ndarray) -> Observations:
+        """The observations of some images, in the order given.
+
+        >>> Observations(["a", "b", "c"], [[1], [0], [0]], ["edema"]).take([2, 0]).image_id.tolist()
+        ['c', 'a']
+        """
+        per_image = ("image_id", "labels", "group", "patient", "site", "uncertain", "boxed", "test", "cluster")
+        values = {name: getattr(self, name) for name in per_image}
+        return replace(self, **{name: None if value is None else value[rows] for name, value in values.items()})
 
     def finding_index(self, finding: str) -> int:
         """Column of a finding.
