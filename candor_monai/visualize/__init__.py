@@ -9,6 +9,8 @@ __getattr__, __dir__ = lazy_attributes(
         "results_schema": "results_files",
         "validate_results": "results_files",
         "write_csv": "csv_files",
+        "write_figures": "figures",
+        "write_paper_tables": "paper_tables",
         "write_report": "report",
         "write_results": "results_files",
     },

@@ -83,7 +83,7 @@ def report_row(
         "D_all": number(row.get("D_all")),
         "D_all_interval": interval(row.get("D_all_lo"), row.get("D_all_hi")),
         "auroc": number(row.get("margin_auroc")),
-        "auroc_interval": interval(row.get("margin_auroc_lo"), row.get("margin_auroc_hi")),
+        "auroc_interval": _auroc_interval(row),
         "positive": count(row.get("n_positive")),
         "negative": count(row.get("n_negative")),
         "candidates": count(row.get("n_candidates")),
@@ -100,6 +100,12 @@ def report_row(
         row["encoder"], title, finding, group_name(row.get("group")), rank, verdict(row), interval_plot(row), text,
         tuple(groups), without=group_name(row["missing"]) if row.get("missing") else "", **more,
     )  # fmt: skip
+
+
+def _auroc_interval(row: Mapping[str, Any]) -> str:
+    """The total interval of the margin AUROC, or the conditional one."""
+    total = interval(row.get("margin_auroc_total_lo"), row.get("margin_auroc_total_hi"))
+    return total if total != MISSING else interval(row.get("margin_auroc_lo"), row.get("margin_auroc_hi"))
 
 
 def task_tables(results: Mapping[str, Any], task: str, detail: bool = True) -> TaskTables:

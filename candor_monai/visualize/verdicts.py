@@ -83,13 +83,17 @@ def verdict(row: Mapping[str, Any]) -> Verdict:
 
 def _tested(row: Mapping[str, Any], reason: str | None) -> Verdict:
     low, high, chance, p = row.get("D_total_lo"), row.get("D_total_hi"), reference(row), corrected_p(row)
-    lacking = [
-        name
-        for name, value in (("total interval", low), ("permutation test", p), ("chance level", chance))
-        if value is None
-    ]
     if low is None or high is None or p is None or chance is None:
-        return Verdict("untested", f"no {' and no '.join(lacking)}" + (f": {reason}" if reason else " in this run"))
+        lacking = {
+            "interval": low is None or high is None,
+            "permutation test": p is None,
+            "chance level": chance is None,
+        }
+        why = {"interval": row.get("interval_reason"), "permutation test": row.get("chance_reason")}
+        names = [f"no {'total ' if name == 'interval' else ''}{name}" for name, lacks in lacking.items() if lacks]
+        reasons = [why[name] for name, lacks in lacking.items() if lacks and why.get(name)] or [reason]
+        told = "; ".join(dict.fromkeys(text for text in reasons if text))
+        return Verdict("untested", f"{' and '.join(names)}: {told}" if told else f"{' and '.join(names)} in this run")
     name = "q" if row.get("q_chance") is not None else "p"
     shown = f"{name} {probability(p)}" if p < 0.001 else f"{name} = {probability(p)}"
     if p <= LEVEL and high < chance:

@@ -60,6 +60,10 @@ def test_the_reason_of_the_run_is_told():
     assert verdict(ROW | {"status": "insufficient", "reason": "no query"}).why == "no query"
     why = verdict(ROW | {"p_chance": None, "q_chance": None, "reason": "61 % of the positives cannot move"}).why
     assert why == "no permutation test: 61 % of the positives cannot move"
+    untested = ROW | {"D_total_lo": None, "interval_reason": "few patients", "q_chance": None, "p_chance": None}
+    assert verdict(untested).why == "no total interval and no permutation test: few patients"
+    told = verdict(untested | {"chance_reason": "40 % movable", "reason": "not this"}).why
+    assert told == "no total interval and no permutation test: few patients; 40 % movable"
 
 
 def test_image_sets_have_no_fixed_chance():

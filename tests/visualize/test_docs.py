@@ -1,0 +1,65 @@
+"""The pages for users say what the files hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import candor_monai
+from candor_monai.metrics.table import COLUMNS
+from candor_monai.visualize.report import glossary
+from candor_monai.visualize.results_files import results_schema
+from candor_monai.visualize.verdicts import LABELS, LEAST_CANDIDATES, LEAST_PATIENTS
+
+DOCS = Path(candor_monai.__file__).parents[1] / "docs"
+pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="the docs are in the checkout, not in the installed package")
+
+
+def named(page, heading):
+    """Words in backticks in the first column of the tables of a section."""
+    section = (DOCS / page).read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
+    return {word for cell in cells for word in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_every_column_of_discordance_csv_is_explained():
+    assert {"encoder", *COLUMNS} == named("outputs.md", "discordance.csv")
+
+
+def test_the_schema_knows_every_column():
+    properties = results_schema()["properties"]["discordance"]["items"]["properties"]
+    assert {"encoder", *COLUMNS} == set(properties)
+
+
+def test_every_key_of_results_json_is_explained():
+    assert set(results_schema()["properties"]) - {"cohorts"} == named("outputs.md", "results.json")
+
+
+def test_every_reason_code_has_a_meaning_in_the_report():
+    codes = named("outputs.md", "Reason codes")
+    images = (DOCS / "images.md").read_text(encoding="utf-8")
+    codes |= set(re.findall(r"^\| `([a-z_]+)` \|", images, re.M))
+    assert codes - set(glossary()["reasons"]) == set()
+    assert len(codes) > 25
+
+
+def test_every_verdict_is_explained():
+    page = (DOCS / "reading_d.md").read_text(encoding="utf-8")
+    for label in LABELS.values():
+        assert f"\n| {label} |" in page
+    assert f"fewer than {LEAST_CANDIDATES} candidates a side, or fewer than {LEAST_PATIENTS} positive patients" in page
+
+
+def test_links_between_the_pages_lead_somewhere():
+    for page in ("reading_d.md", "outputs.md"):
+        text = (DOCS / page).read_text(encoding="utf-8")
+        headings = {
+            re.sub(r"[^a-z0-9 _-]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", text, re.M)
+        }
+        for target in re.findall(r"\]\(([^)]+)\)", text):
+            if target.startswith("#"):
+                assert target[1:] in headings, (page, target)
+            elif target != "uncertainty.md":  # written with the intervals
+                assert (DOCS / target).exists(), (page, target)
