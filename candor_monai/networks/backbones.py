@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from candor_monai.utils import unknown
+
 
 class Backbone(nn.Module):
     """A model that gives features at named points.
@@ -212,7 +214,11 @@ class CallableBackbone(_Wrapped):
         model: called with the processed images; may return a tensor, or a tuple, list or dict that ``output`` indexes.
         points: feature points of the card.
         prefix_tokens: tokens before the patch tokens, or None.
-        output: index or key of the feature in what the model returns.
+        output: index or key of the feature in what the model, or its layer, returns.
+        layer: dotted name of the submodule whose output holds the feature, when it is not the model's own output.
+
+    Raises:
+        UserError: the model has no such layer.
     """
 
     def __init__(
@@ -221,10 +227,16 @@ class CallableBackbone(_Wrapped):
         points: tuple[str, ...],
         prefix_tokens: int | None = None,
         output: int | str | None = None,
+        layer: str | None = None,
     ) -> None:
         super().__init__(points, prefix_tokens)
         self.model: Any = model
         self.output = output
+        self.layer = layer
+        if layer is not None:
+            names = dict(self.model.named_modules())
+            if layer not in names:
+                raise unknown("layer", layer, [name for name in names if name])
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         out = self._out(x)
@@ -241,13 +253,29 @@ class CallableBackbone(_Wrapped):
         return out
 
     def _out(self, x: Tensor) -> Tensor:
-        out = self.model(x)
+        out = self.model(x) if self.layer is None else self._layer_out(x, self.layer)
         if self.output is not None:
             out = out[self.output]
         if not isinstance(out, Tensor) or out.ndim not in (2, 3, 4):
             what = f"{tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
             raise TypeError(
                 "the model must return a tensor (B, d), (B, tokens, d) or (B, d, h, w); it returned "
-                f"{what}. kwargs.output picks one of several outputs."
+                f"{what}. kwargs.output picks one of several outputs, kwargs.layer an inner layer."
             )
         return out
+
+    def _layer_out(self, x: Tensor, layer: str) -> Any:
+        seen: list[Any] = []
+
+        def keep(module: nn.Module, args: Any, output: Any) -> None:
+            # A copy: layers that follow may write into it (ReLU in place).
+            seen.append(output.clone() if isinstance(output, Tensor) else output)
+
+        hook = self.model.get_submodule(layer).register_forward_hook(keep)
+        try:
+            self.model(x)
+        finally:
+            hook.remove()
+        if not seen:
+            raise TypeError(f"layer {layer!r} is not used in the model's forward pass")
+        return seen[-1]

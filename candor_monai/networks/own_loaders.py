@@ -19,9 +19,9 @@ from .weights import check_sha256, find_file, load_strict, read_state, select_st
 
 
 def build_module(card: EncoderCard, folder: Path | None) -> Backbone:
-    """The module that ``target`` gives when called with the card's kwargs (but ``output``)."""
+    """The module that ``target`` gives when called with the card's kwargs (but ``output`` and ``layer``)."""
     kwargs = dict(card.kwargs)
-    output = kwargs.pop("output", None)
+    output, layer = kwargs.pop("output", None), kwargs.pop("layer", None)
     module_name, _, attribute = str(card.target).rpartition(".")
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
@@ -34,7 +34,7 @@ def build_module(card: EncoderCard, folder: Path | None) -> Backbone:
         raise UserError(
             f"encoder {card.name!r}: target {card.target!r} must give a torch.nn.Module, gave {type(model).__name__}."
         )
-    return CallableBackbone(model, tuple(card.points), card.prefix_tokens, output)
+    return CallableBackbone(model, tuple(card.points), card.prefix_tokens, output, layer)
 
 
 def load_exported(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dict[str, Any]]:
@@ -89,7 +89,8 @@ class _Exported(nn.Module):
         self.program = program
 
     def train(self, mode: bool = True) -> _Exported:
-        self.training = False
+        for module in self.modules():
+            module.training = False
         return self
 
     def forward(self, x: Tensor) -> Any:
@@ -121,5 +122,7 @@ def load_bundle(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dict[
     path = find_file(folder, card.files or ("models/model.pt",), card)
     digest = check_sha256(path, card)
     load_strict(model, select_state(read_state(path), card, path), card, path)
-    backbone = CallableBackbone(model, tuple(card.points), card.prefix_tokens, card.kwargs.get("output"))
+    backbone = CallableBackbone(
+        model, tuple(card.points), card.prefix_tokens, card.kwargs.get("output"), card.kwargs.get("layer")
+    )
     return backbone, {"file": path.name, "file_sha256": digest, "config": config.name}

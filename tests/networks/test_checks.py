@@ -156,7 +156,7 @@ def test_wrong_parameter_count():
 def test_narrow_cone_is_warned_of():
     class Cone(Right):
         def forward(self, x):
-            return super().forward(x) * 1e-2 + 1
+            return super().forward(x) * 5e-2 + 1
 
     result = _results(Cone())["tells_images_apart"]
     assert result.status == "warning"

@@ -1,0 +1,288 @@
+"""Anyone's own encoder: the cards of docs/own_encoder.md, each loaded for real, and what can be wrong with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import zipfile
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from candor_monai.networks import check_encoder
+from candor_monai.networks.cards import load_card
+from candor_monai.networks.encoders import load_encoder
+from candor_monai.networks.probes import noise_image
+from candor_monai.utils import UserError, WeightsError
+from tests.networks.test_processors import CLIP, IMAGENET, TIMM
+from tests.support import ROOT
+
+DOCUMENTED = dict(
+    re.findall(r"```yaml\n# card: (\S+)\n(.*?)```", (ROOT / "docs" / "own_encoder.md").read_text(), flags=re.S)
+)
+
+
+@pytest.fixture
+def card_file(tmp_path):
+    """Write a documented card and give its path."""
+
+    def write(name):
+        path = tmp_path / name
+        path.write_text(DOCUMENTED[name])
+        return path
+
+    return write
+
+
+def _passes(encoder):
+    """Every check but those that random weights or a bare folder cannot pass."""
+    bad = [r for r in check_encoder(encoder) if r.status == "failed"]
+    assert bad == []
+
+
+def test_every_documented_card_is_tried():
+    assert sorted(DOCUMENTED) == [
+        "dinov2_small.yaml",
+        "exported.yaml",
+        "our_bundle.yaml",
+        "our_clip.yaml",
+        "our_module.yaml",
+        "timm_resnet18.yaml",
+    ]
+
+
+def test_timm(card_file, tmp_path):
+    import timm
+
+    model = timm.create_model("resnet18", num_classes=1000).eval()
+    folder = tmp_path / "timm_resnet18"
+    folder.mkdir()
+    save_file(model.state_dict(), folder / "model.safetensors")
+    config = {**TIMM["random_vit_l"], "crop_pct": 0.95}
+    (folder / "config.json").write_text(json.dumps({"architecture": "resnet18", "pretrained_cfg": config}))
+    encoder = load_encoder(card_file("timm_resnet18.yaml"), weights_dir=tmp_path)
+    assert encoder.processor.card.size == 235
+    images = noise_image()
+    with torch.no_grad():
+        expected = model.forward_head(model.forward_features(encoder.processor(images)), pre_logits=True)
+    assert torch.equal(encoder(images), expected)
+    _passes(encoder)
+
+
+def test_transformers(card_file, tmp_path):
+    import transformers
+
+    config = transformers.Dinov2Config(
+        hidden_size=384, num_hidden_layers=2, num_attention_heads=6, image_size=518, patch_size=14
+    )
+    model = transformers.Dinov2Model(config).eval()
+    folder = tmp_path / "dinov2_small"
+    model.save_pretrained(folder)
+    processor = {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 256}, "crop_size": 224}
+    processor |= {"image_mean": IMAGENET[0], "image_std": IMAGENET[1]}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    encoder = load_encoder(card_file("dinov2_small.yaml"), weights_dir=tmp_path)
+    images = noise_image()
+    with torch.no_grad():
+        expected = model(pixel_values=encoder.processor(images)).last_hidden_state[:, 0]
+    assert torch.equal(encoder(images), expected)
+    assert encoder.processor.card.crop == 224
+    _passes(encoder)
+
+
+def test_open_clip(card_file, tmp_path):
+    from open_clip.model import CLIP as OpenClip
+
+    config = {
+        "embed_dim": 512,
+        "vision_cfg": {"image_size": 224, "layers": 1, "width": 64, "patch_size": 32},
+        "text_cfg": {"context_length": 8, "vocab_size": 99, "width": 32, "heads": 2, "layers": 1},
+    }
+    model = OpenClip(**config).eval()
+    folder = tmp_path / "our_clip"
+    folder.mkdir()
+    save_file(model.state_dict(), folder / "open_clip_model.safetensors")
+    stated = {"model_cfg": config, "preprocess_cfg": {"size": [224, 224], "mean": CLIP[0], "std": CLIP[1]}}
+    (folder / "open_clip_config.json").write_text(json.dumps(stated))
+    encoder = load_encoder(card_file("our_clip.yaml"))
+    images = noise_image()
+    with torch.no_grad():
+        assert torch.equal(encoder(images), model.encode_image(encoder.processor(images)))
+    assert encoder.provenance["weights"] == "folder of the card"
+    _passes(encoder)
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 64, 16, 16), nn.ReLU())
+
+    def forward(self, x):
+        return self.body(x).mean((2, 3))
+
+
+def _export(model, path):
+    program = torch.export.export(
+        model.eval(), (torch.rand(2, 3, 224, 224),), dynamic_shapes=({0: torch.export.Dim("batch")},)
+    )
+    path.parent.mkdir(exist_ok=True)
+    torch.export.save(program, path)
+
+
+def test_exported_program(card_file, tmp_path):
+    model = Small()
+    _export(model, tmp_path / "exported" / "model.pt2")
+    encoder = load_encoder(card_file("exported.yaml"))
+    images = torch.cat([noise_image(seed=s) for s in range(3)])
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(images), model(encoder.processor(images)))
+    assert len(encoder.fingerprint["weights"]) == 64
+    with torch.no_grad():
+        model.body[0].bias += 1
+    _export(model, tmp_path / "exported" / "model.pt2")
+    assert load_encoder(tmp_path / "exported.yaml").fingerprint["weights"] != encoder.fingerprint["weights"]
+    _passes(encoder)
+
+
+def test_exported_program_with_pickles_is_refused(card_file, tmp_path):
+    path = tmp_path / "exported" / "model.pt2"
+    _export(Small(), path)
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    name = next(n for n in content if n.endswith("_weights_config.json"))
+    content[name] = content[name].replace(b'"use_pickle": false', b'"use_pickle": true')
+    with zipfile.ZipFile(path, "w") as archive:
+        for key, value in content.items():
+            archive.writestr(key, value)
+    with pytest.raises(WeightsError, match="pickled objects"):
+        load_encoder(card_file("exported.yaml"))
+
+
+@pytest.mark.parametrize("content", [b"", b"no program", None])
+def test_damaged_exported_program(content, card_file, tmp_path):
+    path = tmp_path / "exported" / "model.pt2"
+    _export(Small(), path)
+    path.write_bytes(path.read_bytes()[:-200] if content is None else content)
+    with pytest.raises(WeightsError, match=r"model\.pt2"):
+        load_encoder(card_file("exported.yaml"))
+
+
+def test_module(card_file, tmp_path):
+    from torchvision.models import resnet18
+
+    model = resnet18(num_classes=14).eval()
+    (tmp_path / "our_module").mkdir()
+    torch.save(model.state_dict(), tmp_path / "our_module" / "weights.pt")
+    encoder = load_encoder(card_file("our_module.yaml"))
+    images = noise_image()
+    seen = []
+    model.avgpool.register_forward_hook(lambda module, args, output: seen.append(output))
+    with torch.no_grad():
+        model(encoder.processor(images))
+    assert torch.equal(encoder(images), seen[0].flatten(1))
+    _passes(encoder)
+
+
+def test_module_without_weights():
+    card = {
+        "name": "pixels",
+        "loader": "module",
+        "target": "torch.nn.AdaptiveAvgPool2d",
+        "kwargs": {"output_size": 1},
+        "feature_point": "pooled",
+        "dimension": 3,
+        "licence": "none",
+    }
+    encoder = load_encoder(card)
+    images = noise_image()
+    torch.testing.assert_close(encoder(images), encoder.processor(images).mean((2, 3)))
+
+
+@pytest.mark.parametrize(
+    "change,words",
+    [
+        ({"target": "no_such_package.Encoder"}, "cannot be imported"),
+        ({"target": "torch.nn.NoSuchLayer"}, "cannot be imported"),
+        ({"target": "Encoder"}, "cannot be imported"),
+        ({"target": "collections.OrderedDict", "kwargs": {}}, r"must give a torch\.nn\.Module"),
+        ({"kwargs": {"no_such": 1}}, "cannot build"),
+        ({"kwargs": {"output_size": 1, "layer": "body"}}, "unknown layer 'body'"),
+        ({"dimension": 4}, r"gives a feature of shape \(1, 3\)"),
+        ({"kwargs": {"output_size": 1, "output": "features"}}, "cannot encode a test image"),
+    ],
+)
+def test_mistakes_in_a_module_card(change, words):
+    card = {
+        "name": "pixels",
+        "loader": "module",
+        "target": "torch.nn.AdaptiveAvgPool2d",
+        "kwargs": {"output_size": 1},
+        "feature_point": "pooled",
+        "dimension": 3,
+    }
+    with pytest.raises(UserError, match=words):
+        load_encoder({**card, **change})
+
+
+def test_monai_bundle(card_file, tmp_path):
+    from monai.networks.nets import DenseNet121
+
+    model = DenseNet121(spatial_dims=2, in_channels=1, out_channels=2).eval()
+    root = tmp_path / "our_bundle"
+    (root / "configs").mkdir(parents=True)
+    (root / "models").mkdir()
+    torch.save(model.state_dict(), root / "models" / "model.pt")
+    config = {
+        "bundle_root": ".",
+        "network_def": {"_target_": "DenseNet121", "spatial_dims": 2, "in_channels": 1, "out_channels": 2},
+    }
+    (root / "configs" / "inference.json").write_text(json.dumps(config))
+    path = card_file("our_bundle.yaml")
+    encoder = load_encoder(path)
+    images = noise_image()
+    with torch.no_grad():
+        expected = model.features(encoder.processor(images)).mean((2, 3))
+    torch.testing.assert_close(encoder(images), expected)
+    _passes(encoder)
+    config["network_def"]["_target_"] = "NoSuchNet"
+    (root / "configs" / "inference.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="network_def cannot be built"):
+        load_encoder(path)
+    (root / "configs" / "inference.json").unlink()
+    with pytest.raises(UserError, match=r"holds no inference\.json"):
+        load_encoder(path)
+
+
+def test_torchvision_any():
+    card = load_card(
+        {
+            "name": "mobile",
+            "loader": "torchvision",
+            "architecture": "mobilenet_v3_small",
+            "feature_point": "pooled",
+            "dimension": 576,
+            "seed": 0,
+            "licence": "none",
+        }
+    )
+    assert load_encoder(card)(noise_image()).shape == (1, 576)
+    with pytest.raises(UserError, match="Did you mean 'mobilenet_v3_small'"):
+        load_encoder(dataclasses.replace(card, architecture="mobilenet_v3_smal"))
+
+
+def test_unknown_names_give_the_nearest():
+    base = {"name": "x", "feature_point": "pooled", "dimension": 3}
+    with pytest.raises(UserError, match="Did you mean 'resnet18'"):
+        load_encoder({**base, "loader": "timm", "architecture": "resnet1 8", "seed": 0})
+    with pytest.raises(UserError, match="no model class 'Dinov9Model'"):
+        load_encoder({**base, "loader": "transformers", "architecture": "Dinov9Model", "folder": "."})
+
+
+def test_prefix_tokens_must_be_timms():
+    card = {"name": "x", "loader": "timm", "architecture": "vit_tiny_patch16_224", "feature_point": "mean_patch"}
+    card |= {"dimension": 192, "prefix_tokens": 5, "seed": 0}
+    with pytest.raises(UserError, match="prefix_tokens is 5, timm's 'vit_tiny_patch16_224' has 1"):
+        load_encoder(card)
