@@ -176,7 +176,7 @@ class Cohort:
         rows = pd.Index(self.records["image_id"])
         columns = pd.Index(self.findings)
         for table in (self.boxes, self.masks):
-            row, column = rows.get_indexer(table["image_id"]), columns.get_indexer(table["finding"])
+            row, column = rows.get_indexer(pd.Index(table["image_id"])), columns.get_indexer(pd.Index(table["finding"]))
             known = (row >= 0) & (column >= 0)
             marked[row[known], column[known]] = True
         return marked
@@ -273,4 +273,6 @@ class Cohort:
 def _digest_text(digest: Any, name: str, column: pd.Series, order: np.ndarray) -> None:
     values = column.to_numpy(dtype=object, copy=True)
     values[column.isna().to_numpy(dtype=bool)] = "\x1d"
-    digest.update(name.encode() + b"\x00" + "\x1e".join(map(str, values[order])).encode("utf-8", "surrogatepass") + b"\x00")
+    digest.update(
+        name.encode() + b"\x00" + "\x1e".join(map(str, values[order])).encode("utf-8", "surrogatepass") + b"\x00"
+    )

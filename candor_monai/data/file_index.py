@@ -69,6 +69,8 @@ class FileIndex:
         listed = self.listing(folder)
         if name in listed:
             return path
+        if not listed:
+            return None
         if folder not in self._folded:
             self._folded[folder] = {entry.lower(): entry for entry in sorted(listed, reverse=True)}
         folded = self._folded[folder]
@@ -130,19 +132,19 @@ def inside(paths: pd.Series, where: str, allow_outside: bool = False) -> pd.Seri
     odd = texts.str.contains(r"^/|^[A-Za-z]:/|(?:^|/)\.{1,2}(?:/|$)|//|\x00", regex=True)
     if not odd.any():
         return texts
-    texts = texts.copy()
-    for i in np.flatnonzero(odd.to_numpy(dtype=bool)):
-        text = texts.iat[i]
+    straight: list[str] = texts.tolist()
+    for i in np.flatnonzero(odd.to_numpy(dtype=bool)).tolist():
+        text = straight[i]
         broken = "\x00" in text
         normal = text if broken else os.path.normpath(text)
         outside = normal.startswith(("/", "../")) or normal == ".." or text[1:3] == ":/"
         if broken or (outside and not allow_outside):
             raise UserError(
-                f"{where}, {line_of(int(i))}: the path {text[:80]!r} leaves the dataset's folder. Paths are relative "
+                f"{where}, {line_of(i)}: the path {text[:80]!r} leaves the dataset's folder. Paths are relative "
                 f"to it; allow_outside: true accepts absolute paths from a table that you trust."
             )
-        texts.iat[i] = normal
-    return texts
+        straight[i] = normal
+    return pd.Series(straight, index=texts.index, dtype=texts.dtype)
 
 
 def find_root(dataset_dir: str | Path, markers: Sequence[str], name: str, levels: int = 2) -> Path:

@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, cast
 
 import pandas as pd
 
@@ -182,9 +183,9 @@ def _fitted(names: Sequence[str], message: str) -> list[str] | None:
     return None if any(n.strip() for n in names[fields:]) else list(names[:fields])
 
 
-def _open(path: Path, suffixes: list[str]) -> io.BufferedIOBase:
+def _open(path: Path, suffixes: list[str]) -> IO[bytes]:
     if suffixes[-1] == ".gz":
-        return gzip.open(path, "rb")  # type: ignore[return-value]
+        return cast("IO[bytes]", gzip.open(path, "rb"))
     if suffixes[-1] == ".zip":
         with zipfile.ZipFile(path) as archive:
             members = [m for m in archive.namelist() if m.lower().endswith(TEXT_SUFFIXES) and "__MACOSX" not in m]

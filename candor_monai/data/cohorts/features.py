@@ -116,7 +116,8 @@ def read(
         records[name] = lookup.binned(records[name], name, edges)
     if source.match_on is None:
         draft.match_on = tuple(c for c in ("site", "view") if c in records)
-    bad = ~np.isfinite(draft.features).all(axis=1) | (np.abs(draft.features).max(axis=1, initial=0.0) == 0)
+    kept = matrix[hit]
+    bad = ~np.isfinite(kept).all(axis=1) | ~kept.any(axis=1)
     draft.reject(bad, "bad_feature", "the feature is not finite or all zero", stage="feature")
     draft.notes |= {"columns": {"image": key, **roles}, "rows_merged": rows.merged, "unknown_values": rows.unknown}
     draft.blank = "negative" if rows.not_mentioned else "exclude"

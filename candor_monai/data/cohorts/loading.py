@@ -67,7 +67,8 @@ def load_cohort(
     adapter = adapter_named(card.adapter)
     own = adapter_options(adapter)
     chosen = {**COMMON, **own, **_checked(card.options, own, card), **_checked(options, own, card)}
-    task = None if (chosen["task"] or card.task) is None else load_task(chosen["task"] or card.task)
+    asked = chosen["task"] or card.task
+    task = None if asked is None else load_task(asked)
     match_on = names_of(chosen["match_on"]) if chosen["match_on"] is not None else card.match_on
     source = Source(
         card=card,
@@ -156,7 +157,7 @@ def _finish(source: Source, draft: Draft, task: Task, chosen: Mapping[str, Any])
         _keep_values(draft, column, chosen[f"{column}s"], card.name, f"{column}s" in chosen["asked"])
     if not flag(chosen["keep_unlabelled"], "keep_unlabelled") and draft.findings:
         nothing = (UNLABELLED, BLANKED) if task.blank == "exclude" else (UNLABELLED,)
-        draft.keep(~np.isin(draft.codes, nothing).all(axis=1), "no label")
+        draft.keep(np.asarray(~np.isin(draft.codes, nothing).all(axis=1)), "no label")
     files = draft.features is None and draft.open_image is None
     if files and flag(chosen["check_files"], "check_files"):
         _check_files(source, draft)
@@ -208,8 +209,8 @@ def _keep_values(draft: Draft, column: str, wanted: Any, name: str, asked: bool)
         if asked and value not in known:
             raise unknown(f"{column} of cohort {name!r}:", value, known)
     mask = values.isin(kept).to_numpy(dtype=np.bool_)
-    for value, count in values[~mask].fillna("(missing)").value_counts().sort_index().items():
-        rule = f"{column} {value} not chosen"
+    for other, count in values[~mask].fillna("(missing)").value_counts().sort_index().items():
+        rule = f"{column} {other} not chosen"
         draft.left_out[rule] = draft.left_out.get(rule, 0) + int(count)
     draft.keep(mask)
 
@@ -217,24 +218,24 @@ def _keep_values(draft: Draft, column: str, wanted: Any, name: str, asked: bool)
 def _check_files(source: Source, draft: Draft) -> None:
     """Leave out images that are not there; names in other letter case or with another suffix are put right."""
     images = draft.records["image"]
-    relative = (~images.str.startswith("/")).to_numpy(dtype=np.bool_)
-    present = np.ones(len(images), dtype=np.bool_)
+    names: list[str] = images.tolist()
+    relative = ~images.str.startswith("/").to_numpy(dtype=np.bool_)
+    present = np.zeros(len(images), dtype=np.bool_)
     present[relative] = source.files.present(images[relative])
-    for i in np.flatnonzero(~relative):
-        present[i] = Path(images.iat[i]).is_file()
-    renamed: dict[int, str] = {}
-    for i in np.flatnonzero(~present & relative):
-        actual = source.files.resolve(images.iat[i], draft.suffixes)
+    for i in np.flatnonzero(~relative).tolist():
+        present[i] = Path(names[i]).is_file()
+    renamed = 0
+    for i in np.flatnonzero(~present & relative).tolist():
+        actual = source.files.resolve(names[i], draft.suffixes)
         if actual is not None:
-            renamed[int(i)] = actual
+            names[i] = actual
+            present[i] = True
+            renamed += 1
     if renamed:
-        whole = images.to_numpy(dtype=object).copy()
-        whole[list(renamed)] = list(renamed.values())
-        draft.records["image"] = whole
-        present[list(renamed)] = True
-        draft.notes["files_found_under_another_name"] = len(renamed)
+        draft.records["image"] = pd.Series(names, dtype=object)
+        draft.notes["files_found_under_another_name"] = renamed
     if not present.any() and len(images):
-        examples = ", ".join(images.iloc[:3])
+        examples = ", ".join(names[:3])
         raise UserError(
             f"{source.root}: none of the {len(images):,} images that the tables of {source.name} name is there, e.g. "
             f"{examples}. {_what_is_there(source)} Set --dataset_dir to the folder that these paths start from."

@@ -61,8 +61,7 @@ def read(
     pattern = "PADCHEST_chest_x_ray_images_labels_160K*.csv*"
     source.locate(pattern)
     path = source.table_path(pattern, chosen=table)
-    wanted = {*NEEDED, *COVARIATES}
-    rows = source.read(path, wanted)
+    rows = source.read(path, (*NEEDED, *COVARIATES))
     check_columns(rows, NEEDED, path)
     if rows["ImageID"].duplicated().any():
         twice = rows.loc[rows["ImageID"].duplicated(), "ImageID"].iloc[0]

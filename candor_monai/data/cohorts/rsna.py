@@ -8,7 +8,6 @@ no labels and are not used.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +91,7 @@ def read(
     return draft
 
 
-def _classes(source: Source, ids: Sequence[str] | pd.Index) -> pd.Series | None:
+def _classes(source: Source, ids: pd.Index) -> pd.Series | None:
     """Class of each image; the table repeats it for every box."""
     path = source.find_table("stage_2_detailed_class_info.csv*")
     if path is None:

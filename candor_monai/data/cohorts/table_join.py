@@ -89,12 +89,11 @@ def join_by_name(keys: pd.Series, files: Sequence[str], how: str, where: str, al
 def _by_name(keys: pd.Series, files: Sequence[str], how: str, where: str, allow_outside: bool) -> Join:
     if how == "path":
         wanted = inside(keys, where, allow_outside)
-        names = pd.Index(files)
-        row = names.get_indexer(wanted) if names.is_unique else np.full(len(keys), -1)
-        absolute = wanted.str.startswith("/").to_numpy(dtype=bool)
-        there = [i for i in np.flatnonzero(absolute) if os.path.isfile(wanted.iat[i])]
-        matched = [int(i) for i in np.flatnonzero(row >= 0)]
-        file = [files[row[i]] for i in matched] + [wanted.iat[i] for i in there]
+        row = pd.Index(files).get_indexer(pd.Index(wanted))
+        paths: list[str] = wanted.tolist()
+        there = [i for i, path in enumerate(paths) if path.startswith("/") and os.path.isfile(path)]
+        matched = np.flatnonzero(row >= 0).tolist()
+        file = [files[row[i]] for i in matched] + [paths[i] for i in there]
         return Join(np.array(matched + there, dtype=np.int64), file, how)
     last = keys.str.replace("\\", "/", regex=False).str.rpartition("/")[2]
     base = [os.path.basename(f) for f in files]
@@ -124,9 +123,9 @@ def join_by_header(keys: pd.Series, headers: pd.DataFrame, how: str, where: str)
     """
     attribute = headers[BY_HEADER[how]]
     given = (attribute != "").to_numpy(dtype=bool)
-    row = pd.Index(keys).get_indexer(attribute)
+    row = pd.Index(keys).get_indexer(pd.Index(attribute))
     matched = (row >= 0) & given
-    files = headers["file"]
+    files: list[str] = headers["file"].tolist()
     if not matched.any():
         raise nothing_matches(keys, [], where, f"the DICOM attribute {BY_HEADER[how]} of {len(headers):,} files")
     ambiguous: list[str] = []
@@ -135,7 +134,7 @@ def join_by_header(keys: pd.Series, headers: pd.DataFrame, how: str, where: str)
         ambiguous = [str(keys.iat[r]) for r in sorted(set(row[matched][repeated].tolist()))]
         matched[np.flatnonzero(matched)[repeated]] = False
     rows = np.flatnonzero(matched)
-    return Join(row[rows].astype(np.int64), [files.iat[i] for i in rows], how, ambiguous)
+    return Join(row[rows].astype(np.int64), [files[i] for i in rows.tolist()], how, ambiguous)
 
 
 def nothing_matches(keys: pd.Series, files: Sequence[str], where: str, how: str) -> UserError:
