@@ -9,6 +9,7 @@ __getattr__, __dir__ = lazy_attributes(
         "HeadStudyOptions": "head_study",
         "RunOptions": "options",
         "calibrate": "running",
+        "check_names": "workflow",
         "check_run": "workflow",
         "run_doctor": "doctor",
         "encode_loader": "opening",

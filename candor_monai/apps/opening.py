@@ -112,20 +112,22 @@ def open_context(options: RunOptions, cohort: Cohort, network: Any, output_dir: 
     Raises:
         SystemExit: the store cannot be read.
     """
-    described = network.describe() if hasattr(network, "describe") else {"name": type(network).__name__}
     store: FeatureStore | ArrayStore
     sources = None
     if cohort.features is not None:
+        named = Path(str(options.cohort_options.get("features", cohort.name))).stem
+        described = {"name": named, "title": named, "dimension": int(cohort.features.shape[1])}
         store = ArrayStore(cohort.records["image_id"].tolist(), cohort.features)
     else:
         fingerprint = feature_fingerprint(options, network)
+        described = {**network.describe(), "fingerprint": network.fingerprint}
         store = FeatureStore(
             store_folder(options.features_folder, described["name"], cohort.name, fingerprint), fingerprint
         )
         sources = cohort_sources(cohort)
     return RunContext(
         cohort=cohort,
-        encoder=plain({**described, "fingerprint": getattr(network, "fingerprint", None)}),
+        encoder=plain(described),
         options=recorded(options),
         output_dir=output_dir,
         store=store,

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from ..utils.errors import UserError
@@ -14,6 +13,7 @@ from ..utils.names import unknown
 from ..utils.resources import resource
 from ..utils.told import told_briefly
 from ..utils.yaml_files import read_yaml
+from .options import RunOptions
 
 _REFERENCE = re.compile(r"[@%]((?:[A-Za-z_][\w]*)(?:(?:::|#)\w+)*)")
 
@@ -120,6 +120,18 @@ def check_run(run_ids: Sequence[str]) -> None:
     check_run_id(str(workflow.run_id), run_ids, config)
 
 
-def config_sources(workflow: Any) -> list[Path]:
-    """Folder of the running bundle's config files, for the run record."""
-    return sorted(Path(workflow.config_root_path).glob("*.yaml"))
+@told_briefly
+def check_names(options: RunOptions) -> None:
+    """Encoder, cohort and task that the options name are known, or the run ends here.
+
+    Raises:
+        SystemExit: names the nearest known one.
+    """
+    from ..data.cohorts.cards import load_card as load_cohort_card
+    from ..data.tasks import load_task
+    from ..networks.cards import load_card as load_encoder_card
+
+    load_encoder_card(options.encoder)
+    load_cohort_card(options.cohort)
+    if options.task is not None:
+        load_task(options.task)

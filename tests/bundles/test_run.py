@@ -1,0 +1,236 @@
+"""The bundle run from end to end on small cohorts, in this process."""
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from candor_monai.metrics import Observations, Options, evaluate
+from candor_monai.utils import bundle_config
+from candor_monai.visualize.results_files import read_results
+
+from .small_cohort import IMAGES, run_bundle, table_options, write_small_cohort
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    return write_small_cohort(tmp_path_factory.mktemp("cohort") / "data")
+
+
+@pytest.fixture(autouse=True)
+def key_of_its_own(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path_factory.mktemp("key") / "pseudonym.key"))
+
+
+@pytest.fixture(scope="module")
+def finished(cohort, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path_factory.mktemp("key") / "pseudonym.key"))
+        output = tmp_path_factory.mktemp("eval")
+        workflow = run_bundle("candor_eval", **table_options(cohort, output))
+    return output, workflow
+
+
+def test_every_file_of_the_outputs_is_there(finished):
+    output, _ = finished
+    names = {path.name for path in output.iterdir()}
+    assert names >= {
+        "results.json",
+        "discordance.csv",
+        "queries.parquet",
+        "candidates.parquet",
+        "rejected.csv",
+        "metrics.csv",
+        "report.html",
+        "features",
+    }
+
+
+def test_results_are_valid_and_account_for_every_image(finished):
+    results = read_results(finished[0] / "results.json")
+    assert results["accounting"] == {"images_in": IMAGES, "scored": IMAGES, "rejected": 0, "rejected_by_reason": {}}
+    assert {row["level"] for row in results["discordance"]} == {"group", "finding", "task"}
+
+
+def test_numbers_are_those_of_the_measure_on_the_stored_features(finished, cohort):
+    output, workflow = finished
+    context = workflow.parser.get_parsed_content("context")
+    features, present = context.features()
+    table = pd.read_csv(cohort / "labels.csv")
+    assert present.all()
+    seen = Observations(
+        image_id=[str(name) for name in context.image_ids],
+        labels=table[["Edema", "Mass"]].to_numpy(),
+        findings=["Edema", "Mass"],
+        group=(table["view"] == "PA").to_numpy(dtype=np.int64),
+        group_names=["view=AP", "view=PA"],
+        patient=table["patient_id"].tolist(),
+        task=context.cohort.task.name,
+    )
+    expected = evaluate(features, seen, Options(permutations=99)).rows
+    found = read_results(output / "results.json")["discordance"]
+    for row in expected:
+        match = [
+            r for r in found if (r["finding"], r["group"], r["level"]) == (row["finding"], row["group"], row["level"])
+        ]
+        assert len(match) == 1
+        for name in ("D", "D_all", "margin_auroc", "n_candidates", "n_queries", "D_lo", "D_hi"):
+            assert match[0][name] == row[name], (row["finding"], row["group"], name)
+
+
+def test_metrics_are_where_monai_handlers_look(finished):
+    output, workflow = finished
+    engine = workflow.parser.get_parsed_content("evaluator")
+    assert 0 <= engine.state.metrics["D/Edema"] <= 1
+    assert "D/Edema" in (output / "metrics.csv").read_text()
+
+
+def test_patients_leave_as_pseudonyms_only(finished):
+    output, _ = finished
+    for path in output.rglob("*"):
+        if path.is_file() and "features" not in path.relative_to(output).parts:
+            assert b"P07" not in path.read_bytes(), path
+    assert pq.read_table(output / "queries.parquet")["patient"].to_pylist()
+
+
+def test_again_nothing_is_encoded_and_the_numbers_stay(cohort, tmp_path, caplog):
+    options = table_options(cohort, tmp_path / "eval")
+    run_bundle("encode", **options)
+    shards = sorted((tmp_path / "eval" / "features").rglob("*.arrow"))
+    with caplog.at_level(logging.INFO):
+        run_bundle("candor_eval", **options)
+    first = read_results(tmp_path / "eval" / "results.json")["discordance"]
+    assert f"nothing to encode: all {IMAGES} images are in the feature store" in caplog.text
+    run_bundle("score", **options)
+    assert read_results(tmp_path / "eval" / "results.json")["discordance"] == first
+    assert sorted((tmp_path / "eval" / "features").rglob("*.arrow")) == shards
+    (tmp_path / "eval" / "report.html").unlink()
+    run_bundle("report", **options)
+    assert (tmp_path / "eval" / "report.html").stat().st_size > 10_000
+
+
+def test_a_feature_is_kept_for_its_own_preprocessing_only(cohort, tmp_path):
+    options = table_options(cohort, tmp_path / "eval")
+    run_bundle("encode", **options)
+    flipped = {"_target_": "Compose", "transforms": [{"_target_": "Flipd", "keys": "image", "spatial_axis": 1}]}
+    workflow = run_bundle("candor_eval", preprocessing=flipped, **options)
+    assert len(list((tmp_path / "eval" / "features").iterdir())) == 2
+    assert workflow.parser.get_parsed_content("context").counts["images_encoded"] == IMAGES
+
+
+def test_another_dataset_takes_the_place_of_the_shipped_one(cohort, tmp_path):
+    dataset = {
+        "_target_": "tests.bundles.test_run.GreyImages",
+        "data": "$[{'grey': i} for i in range(len(@cohort_data))]",
+    }
+    workflow = run_bundle("candor_eval", dataset=dataset, **table_options(cohort, tmp_path / "eval"))
+    assert workflow.parser.get_parsed_content("context").counts["images_encoded"] == IMAGES
+
+
+class GreyImages:
+    """A map-style dataset of plain images, as a user's own might be."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        rng = np.random.default_rng(self.data[index]["grey"])
+        return {"image": rng.integers(0, 256, (3, 224, 224), dtype=np.uint8)}
+
+
+def test_features_of_a_list_of_images(cohort, tmp_path):
+    (tmp_path / "list.txt").write_text("images/000.png\nimages/001.png\n")
+    run_bundle(
+        "inference",
+        config="inference.yaml",
+        dataset_dir=str(cohort),
+        images=str(tmp_path / "list.txt"),
+        encoder="blind",
+        output_dir=str(tmp_path / "eval"),
+        progress=False,
+    )
+    table = pq.read_table(tmp_path / "eval" / "features.parquet")
+    assert table["image_id"].to_pylist() == ["images/000.png", "images/001.png"]
+    assert len(table["feature"][0]) == 32
+
+
+def test_precomputed_features_need_no_images(tmp_path):
+    rng = np.random.default_rng(0)
+    ids = [f"img{i}" for i in range(60)]
+    labels = np.arange(60) % 2
+    np.savez(
+        tmp_path / "features.npz",
+        image_id=np.array(ids),
+        features=(rng.standard_normal((60, 8)) + 3 * labels[:, None]).astype(np.float32),
+    )
+    pd.DataFrame({"image_id": ids, "Edema": labels}).to_csv(tmp_path / "labels.csv", index=False)
+    run_bundle(
+        "candor_eval",
+        cohort="features",
+        dataset_dir=str(tmp_path),
+        features="features.npz",
+        labels="labels.csv",
+        findings=["Edema"],
+        output_dir=str(tmp_path / "eval"),
+        permutations=99,
+        progress=False,
+    )
+    rows = read_results(tmp_path / "eval" / "results.json")["discordance"]
+    assert rows[0]["D"] == 0.0
+    assert rows[0]["encoder"] == "features"
+
+
+def test_mlflow_tracks_a_run(cohort, tmp_path, monkeypatch):
+    pytest.importorskip("mlflow", reason="mlflow is not installed (extra `tracking`)")
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    run_bundle(
+        "candor_eval",
+        tracking="mlflow",
+        tracking_uri=uri,
+        run_name="small",
+        **table_options(cohort, tmp_path / "eval"),
+    )
+    client = MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("monai_experiment").experiment_id])
+    assert run.info.status == "FINISHED"
+    assert 0 <= run.data.metrics["D/Edema"] <= 1
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["candor_evil"], "unknown run id 'candor_evil'. Did you mean 'candor_eval'?"),
+        (["candor_eval", "--encodr", "blind"], "unknown option '--encodr'. Did you mean '--encoder'?"),
+        (["candor_eval", "--encoder", "rad_dnio"], "Did you mean 'rad_dino'?"),
+    ],
+)
+def test_a_mistyped_command_ends_in_a_few_lines(arguments, told, tmp_path):
+    command = [sys.executable, "-W", "ignore", "-m", "monai.bundle", "run", *arguments]
+    command += ["--config_file", bundle_config(), "--output_dir", str(tmp_path / "eval")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "eval").exists()
+
+
+def test_the_command_line_runs_the_whole_job(cohort, tmp_path):
+    options = table_options(cohort, tmp_path / "eval", findings="['Edema','Mass']", match_on="['view']")
+    command = [sys.executable, "-W", "ignore", "-m", "monai.bundle", "run", "--config_file", bundle_config()]
+    command += [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"{IMAGES} images in, {IMAGES} scored, 0 rejected" in done.stdout
+    assert json.loads((tmp_path / "eval" / "results.json").read_text())["schema_version"] == 1
+    assert Path(tmp_path / "eval" / "report.html").is_file()
