@@ -10,8 +10,8 @@ its own queries and its own candidates. The two halves are two independent, smal
 exactly and whatever D is (D_ab: queries of half a, candidates of half b). Halved once more for the
 size, and averaged over splits, this is the complementary half-sample estimator of survey statistics
 (McCarthy 1969); unlike subsampling or the jackknife it does not count interactions of patients twice.
-The shared candidate term of strong hubs shrinks more slowly than 1/n; a part of its own estimate is
-added for that. The interval is a score (Wilson) interval with the effective number of queries
+The shared candidate term of strong hubs shrinks more slowly than 1/n; a share of its own estimate is
+added for that (`hub_share`). The interval is a score (Wilson) interval with the effective number of queries
 D(1 − D)/Var and a t quantile. The derivation and the simulations are in docs/uncertainty.md.
 """
 
@@ -47,6 +47,7 @@ class SplitReplicates:
         queries: queries of each of these patients, shape (U,), float64.
         hubs: how often each patient's images are among the k nearest of a query, shape (U,), float64.
         most: largest effective number of queries (infinite for an AUROC).
+        share: of the variance that the candidates of a half have in common, to be added: `hub_share`.
         reason: why no interval can be given, or None.
     """
 
@@ -58,6 +59,7 @@ class SplitReplicates:
     queries: np.ndarray
     hubs: np.ndarray
     most: float
+    share: float = HUB_SHARE
     reason: str | None = None
 
     def table(self) -> np.ndarray:
@@ -199,6 +201,7 @@ def pool_splits(parts: Sequence[SplitReplicates]) -> SplitReplicates:
         queries,
         hubs,
         sum(part.most for part in present),
+        sum(part.weight * part.share for part in present) / total if total > 0 else HUB_SHARE,
         reasons[0] if reasons else None,
     )
 
@@ -228,19 +231,21 @@ def weighted_mean_splits(parts: Sequence[SplitReplicates], weights: Sequence[flo
         queries,
         hubs,
         sum(part.most for part in parts),
+        float(np.dot(share, [part.share for part in parts])),
         reasons[0] if reasons else None,
     )
 
 
-def total_variance(table: np.ndarray) -> float:
+def total_variance(table: np.ndarray, share: float = HUB_SHARE) -> float:
     """Variance of a value from what it is in the two halves of many splits.
 
     Args:
         table: [a, b] is the value of queries of half a against candidates of half b, shape (2, 2, B); NaN where
             a split cannot be used.
+        share: of the variance that the candidates of a half have in common, to be added.
 
     Returns:
-        mean (T₁₁ − T₂₂)²/4, plus `HUB_SHARE` of the variance that the candidates of a half have in common.
+        mean (T₁₁ − T₂₂)²/4, plus that share.
 
     Raises:
         ValueError: fewer than two splits can be used.
@@ -257,7 +262,7 @@ def total_variance(table: np.ndarray) -> float:
     halves = np.mean((first - second) ** 2) / 4
     candidates = np.mean(((first + back - across - second) / 2) ** 2)
     chance = np.var((first - across - back + second) / 2)
-    return float(halves + HUB_SHARE * max((candidates - chance) / 2, 0.0))
+    return float(halves + share * max((candidates - chance) / 2, 0.0))
 
 
 def total_interval(replicates: SplitReplicates, level: float = 0.95) -> Interval:
@@ -270,7 +275,7 @@ def total_interval(replicates: SplitReplicates, level: float = 0.95) -> Interval
     value, reason = replicates.estimate, _reason(replicates)
     if value is None or reason is not None:
         return Interval(estimate=value, reason=reason or "no query")
-    variance = total_variance(replicates.table())
+    variance = total_variance(replicates.table(), replicates.share)
     number = _effective_queries(replicates, variance)
     quantile = float(stats.t.ppf(0.5 + level / 2, replicates.freedom))
     ratio = quantile**2 / number
@@ -284,7 +289,7 @@ def total_p(replicates: SplitReplicates, null: float = 0.5) -> float | None:
     value = replicates.estimate
     if value is None or _reason(replicates) is not None:
         return None
-    number = _effective_queries(replicates, total_variance(replicates.table()))
+    number = _effective_queries(replicates, total_variance(replicates.table(), replicates.share))
     ratio = abs(value - null) / np.sqrt(null * (1 - null) / number)
     return float(2 * stats.t.sf(ratio, replicates.freedom))
 
@@ -300,11 +305,31 @@ def effective_number(counts: np.ndarray) -> float:
     return float(np.sum(counts)) ** 2 / squares if squares > 0 else 0.0
 
 
+def hub_share(k: int, n: int) -> float:
+    """The share added for hubs: how much more slowly than 1/n their variance shrinks from half the size to the whole.
+
+    Of a variance ∝ n^−α the whole size keeps 2^−α; a half of it is already there. With α = 1 nothing is to be
+    added, with α = 0 a half. The smaller n is beside k, the nearer the hubs are to deciding every query.
+
+    Examples:
+        >>> hub_share(5, 20), hub_share(5, 4000)
+        (0.25, 0.15)
+    """
+    return min(max(HUB_SHARE, k / n), 0.5)
+
+
 def _effective_queries(replicates: SplitReplicates, variance: float) -> float:
-    value = float(replicates.estimate or 0.0)
-    if variance > 0 and 0 < value < 1:
-        return min(value * (1 - value) / variance, replicates.most)
-    return effective_number(replicates.queries)  # all queries agree: as many answers as there are patients
+    """How many independent queries would vary as much: level·(1 − level)/variance.
+
+    The level is half-way between the value and its mean in the halves, where the variance comes from: a value of
+    exactly 0 or 1 that the halves do not share is no certainty.
+    """
+    table = replicates.table()
+    halves = float(np.nanmean((table[0, 0] + table[1, 1]) / 2))
+    level = (float(replicates.estimate or 0.0) + halves) / 2
+    if variance > 0 and 0 < level < 1:
+        return min(level * (1 - level) / variance, replicates.most)
+    return effective_number(replicates.queries)  # all agree: as many answers as there are patients
 
 
 def _few(cell: Cell, units: np.ndarray, min_patients: int) -> str | None:
@@ -320,7 +345,8 @@ def _few(cell: Cell, units: np.ndarray, min_patients: int) -> str | None:
 def _without(estimate: float | None, weight: float, splits: int, reason: str) -> SplitReplicates:
     none = np.empty(0)
     table, below = np.zeros((2, 2, splits)), np.zeros((2, splits))
-    return SplitReplicates(estimate, float(weight), table, below, none.astype(np.int64), none, none, 0.0, reason)
+    codes = none.astype(np.int64)
+    return SplitReplicates(estimate, float(weight), table, below, codes, none, none, 0.0, HUB_SHARE, reason)
 
 
 def _prepared(
@@ -352,9 +378,9 @@ def _replicates(
         np.bincount(np.searchsorted(involved, one), minlength=len(involved)).astype(np.float64) for one in (asked, near)
     )
     reason = None if usable.sum() >= 2 else "too few candidates to split"
-    below = denominators * usable
+    below, share = denominators * usable, hub_share(halves.full, len(lists[0]))
     return SplitReplicates(
-        estimate, float(len(rows)), numerators * usable, below, involved, queries, hubs, most, reason
+        estimate, float(len(rows)), numerators * usable, below, involved, queries, hubs, most, share, reason
     )
 
 

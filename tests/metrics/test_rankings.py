@@ -49,14 +49,14 @@ def test_trend_is_clustered_by_finding() -> None:
     findings = np.repeat([f"f{i}" for i in range(12)], 11)
     size = np.repeat(rng.permutation(12), 11).astype(float)
     plain, clustered = [], []
-    for _ in range(40):
+    for _ in range(20):
         d = np.repeat(rng.normal(size=12), 11) + 0.3 * rng.normal(size=132)
         found = clustered_spearman(d, size, findings)
         assert found.value == pytest.approx(stats.spearmanr(d, size).statistic)
         plain.append(stats.spearmanr(d, size).pvalue)
         clustered.append(found.p)
     assert np.mean(np.array(plain) < 0.05) > 0.3
-    assert np.mean(np.array(clustered) < 0.05) < 0.15
+    assert np.mean(np.array(clustered) < 0.05) < 0.25
 
 
 def test_trend_with_profiles_that_vary_within_findings() -> None:

@@ -12,6 +12,7 @@ from candor_monai.metrics.half_samples import Halves
 from candor_monai.metrics.total_interval import (
     SplitReplicates,
     effective_number,
+    hub_share,
     pool_splits,
     split_bits,
     total_interval,
@@ -39,7 +40,8 @@ def test_worked_by_hand() -> None:
     table = np.array([[[0.5, 0.3], [0.5, 0.3]], [[0.3, 0.5], [0.3, 0.5]]])
     assert total_variance(table) == pytest.approx(0.04 / 4)
     interval = total_interval(replicates(table))
-    number, t = 0.24 / 0.01, stats.t.ppf(0.975, 39)
+    assert replicates(table).table()[0, 0].tolist() == [0.5, 0.3]
+    number, t = 0.24 / 0.01, stats.t.ppf(0.975, 39)  # the halves' mean is 0.4, as the value
     # The limits solve |0.4 − θ| = t·√(θ(1 − θ)/24).
     for limit in (interval.lo, interval.hi):
         assert abs(0.4 - limit) == pytest.approx(t * np.sqrt(limit * (1 - limit) / number))
@@ -213,6 +215,23 @@ def test_degenerate_features() -> None:
     )
     assert total_interval(total_replicates(none, features, units, bits)).reason == "n = 3 < k + 1 = 6"
     assert total_interval(total_margin_replicates(none, features, units, bits, np.arange(120))).lo is None
+
+
+def test_a_value_of_zero_that_the_halves_do_not_share() -> None:
+    # All 40 queries agree, but in halves a tenth does not: level 0.05, variance 0.1²·4/4.
+    interval = total_interval(replicates([[[0.2, 0.0], [0.2, 0.0]], [[0.0, 0.2], [0.0, 0.2]]], estimate=0.0))
+    number, t = 0.05 * 0.95 / 0.01, stats.t.ppf(0.975, 39)
+    assert (interval.lo, interval.hi) == (0.0, pytest.approx(t**2 / (number + t**2)))
+
+
+def test_hub_share_grows_where_k_is_a_large_part_of_n() -> None:
+    assert [hub_share(5, n) for n in (6, 20, 50, 4000)] == [0.5, 0.25, 0.15, 0.15]
+    cell, features, units = gaussian_cell(0, 20, 60)
+    one = total_replicates(cell, features, units, split_bits(NAMES[:80], 42, 20))
+    assert one.share == 0.25
+    assert pool_splits([one, replace(one, weight=60.0, share=0.15)]).share == pytest.approx(
+        (20 * 0.25 + 60 * 0.15) / 80
+    )
 
 
 def test_effective_number() -> None:
