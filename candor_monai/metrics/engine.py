@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -215,14 +216,13 @@ def margin_scores(
         for each cell, the scores of ``rows_pos`` then ``rows_neg``, NaN where fewer than k candidates are left, or
         None where the cell has no candidates.
     """
-    sides: list[Side] = []
-    for place, cell in enumerate(cells):
-        if cell.n:
-            sides += _margin_sides(observations, options, cell, place)
-    means = nearest_means(rows, sides, options, counts, observations.order)
     out: list[np.ndarray | None] = [None] * len(cells)
-    for first in range(0, len(sides), 2):
-        out[sides[first].cell] = means[first] - means[first + 1]
+    places = [place for place, cell in enumerate(cells) if cell.n]
+    for _, members in groupby(places, key=lambda place: cells[place].group):
+        sides = [side for place in members for side in _margin_sides(observations, options, cells[place], place)]
+        means = nearest_means(rows, sides, options, counts, observations.order)
+        for first in range(0, len(sides), 2):
+            out[sides[first].cell] = means[first] - means[first + 1]
     return out
 
 
