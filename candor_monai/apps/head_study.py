@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import false_discovery_control
 
 from ..metrics.auroc_tests import spread
 from ..metrics.combination_rules import ORACLE, RULES, RuleDecisions, combine, patient_sums
 from ..metrics.evaluation import evaluate
 from ..metrics.head_errors import WARNING, CountedStratum, Stratum, compare_by_encoder, compare_errors, count
 from ..metrics.keyed_hash import stable_fraction
+from ..metrics.multiplicity import benjamini_hochberg
 from ..metrics.observations import Observations
 from ..metrics.options import Options
 from ..metrics.split_margins import split_margins
@@ -23,6 +23,7 @@ from ..networks.probing import Probe, ProbeOptions, run_probe
 from ..visualize.csv_files import write_csv
 from .error_scores import COLUMNS as DETECTION_COLUMNS
 from .error_scores import VIEW_MAP, ErrorScores, error_scores
+from .head_agreement import AGREEMENT_COLUMNS, TREND_COLUMNS, agreement_rows, trend_rows
 from .head_tables import PaperTable, table_2, table_3, table_4, write_tables
 
 #: Features of an encoder: shape (N, d), or a function that gives them, so that one encoder is in memory at a time.
@@ -45,7 +46,7 @@ COMPARISON = (
     "n_strata",
     "n_skipped",
 )
-HEAD_ERROR_COLUMNS = ("encoder", "task", "finding", "level", "role", *COMPARISON, "status", "reason")
+HEAD_ERROR_COLUMNS = ("encoder", "task", "finding", "level", "role", "candidates", *COMPARISON, "status", "reason")
 RULE_COLUMNS = (
     "rule",
     "task",
@@ -66,6 +67,10 @@ RULE_COLUMNS = (
     "reason",
 )
 ROLES = {"positives": 1, "negatives": 0}
+#: Which images the candidates of DM are drawn from: the whole cohort (the default), or none that a head was trained on.
+#: A head and the candidates share the training images under ``all``, and both follow their accidents: features that
+#: know nothing of the finding then show a difference too (docs/heads.md).
+CANDIDATES = ("all", "held out")
 SUBSETS = ("positives", "majority-discordant positives", "negatives")
 
 
@@ -79,8 +84,9 @@ class HeadStudyOptions:
         folds: patient-disjoint folds of the validation images for the stacker.
         view_map: view -> views of the training site that stand in for it, in order of preference, when it has none of
             its own (used with ``probe.train_site``).
-        margin: score the margin classifier (its AUROC is column "margin" of Table 2).
+        margin: evaluate D and the margin classifier as well (columns of Table 2; agreement and trends need them).
         pool_missing: give rates over findings although some finding has no decision.
+        sizes: finding -> its size on a scale of one's own, for the trend of D on size.
 
     Raises:
         ValueError: fewer than two folds.
@@ -92,6 +98,7 @@ class HeadStudyOptions:
     view_map: Mapping[str, Sequence[str]] = field(default_factory=lambda: dict(VIEW_MAP))
     margin: bool = True
     pool_missing: bool = False
+    sizes: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.folds < 2:
@@ -105,12 +112,14 @@ class StudiedEncoder:
     Args:
         probe: heads and scores.
         dm: discordance margin of each image of ``probe.rows.all_test``, shape (U, F), float64, NaN where undefined.
+        dm_held_out: the same with candidates from the validation and test parts only.
         scores: rows of ``error_detection.csv`` before correction for multiplicity.
         discordance: rows of the evaluation, with D and margin AUROC; empty when not asked for.
     """
 
     probe: Probe
     dm: np.ndarray
+    dm_held_out: np.ndarray
     scores: ErrorScores
     discordance: list[dict[str, Any]]
 
@@ -120,7 +129,7 @@ class HeadStudy:
     """Everything that heads say beside discordance, as tables of plain values.
 
     Args:
-        probe, head_errors, rules, error_detection: rows of the CSV files of these names.
+        probe, head_errors, rules, error_detection, agreement, trends: rows of the CSV files of these names.
         tables: the paper's Tables 2, 3 and 4.
         warnings: what a reader must know; the first travels with every output.
         encoders: what was kept of each encoder, by name.
@@ -130,6 +139,8 @@ class HeadStudy:
     head_errors: list[dict[str, Any]]
     rules: list[dict[str, Any]]
     error_detection: list[dict[str, Any]]
+    agreement: list[dict[str, Any]]
+    trends: list[dict[str, Any]]
     tables: list[PaperTable]
     warnings: list[str]
     encoders: dict[str, StudiedEncoder]
@@ -141,6 +152,8 @@ class HeadStudy:
             "head_errors": self.head_errors,
             "rules": self.rules,
             "error_detection": self.error_detection,
+            "agreement": self.agreement,
+            "trends": self.trends,
         }
 
     def write(self, output_dir: str | Path) -> list[Path]:
@@ -162,6 +175,8 @@ class HeadStudy:
             ("head_errors", HEAD_ERROR_COLUMNS),
             ("rules", RULE_COLUMNS),
             ("error_detection", DETECTION_COLUMNS),
+            ("agreement", AGREEMENT_COLUMNS),
+            ("trends", TREND_COLUMNS),
         ):
             files.append(folder / f"{name}.csv")
             write_csv(files[-1], getattr(self, name), columns)
@@ -174,6 +189,7 @@ def run_head_study(
     split: Sequence[str | None] | None = None,
     options: HeadStudyOptions | None = None,
     device: str = "cpu",
+    cards: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> HeadStudy:
     """Probe several encoders on one cohort and compare their heads' errors with their discordance.
 
@@ -183,6 +199,7 @@ def run_head_study(
         split: the publisher's part of each image (``train``, ``val``, ``test`` or None).
         options: None: the defaults.
         device: where heads are trained.
+        cards: encoder -> what is known of it (``year``, ``parameters``), for the trends.
 
     Raises:
         ValueError: no encoder, a feature is zero or not finite, or the split is unusable.
@@ -200,7 +217,11 @@ def run_head_study(
     discordance = {name: one.discordance for name, one in studied.items()}
     tables = [table_2(probe, discordance), table_3(detection), table_4(rules)]
     first = next(iter(studied.values())).probe
-    return HeadStudy(probe, _head_errors(studied), rules, detection, tables, _warnings(first), studied)
+    task = first.observations.task
+    agreement = agreement_rows(probe, discordance, task) if options.margin else []
+    trends = trend_rows(probe, discordance, cards or {}, options.sizes, task) if options.margin else []
+    errors = _head_errors(studied)
+    return HeadStudy(probe, errors, rules, detection, agreement, trends, tables, _warnings(first), studied)
 
 
 def _study(
@@ -214,13 +235,18 @@ def _study(
     probe = run_probe(features, observations, split, options.probe, name, device)
     test = np.zeros(len(observations), dtype=np.bool_)
     test[probe.rows.all_test] = True
-    margins = split_margins(features, replace(observations, test=test), options.measure)
+    seen = replace(observations, test=test)
+    margins = split_margins(features, seen, options.measure)
+    unseen = observations.labels.copy()
+    unseen[probe.rows.part == "train"] = -1
+    held_out = split_margins(features, replace(seen, labels=unseen), options.measure)
     discordance: list[dict[str, Any]] = []
     if options.margin:
         quick = replace(options.measure, total_interval=False, permutation_test=False, margin=True)
         discordance = evaluate(features, observations, quick).rows
     scores = error_scores(features, probe, options.measure, options.view_map)
-    return StudiedEncoder(probe, margins.dm[probe.rows.all_test], scores, discordance)
+    rows = probe.rows.all_test
+    return StudiedEncoder(probe, margins.dm[rows], held_out.dm[rows], scores, discordance)
 
 
 def _warnings(probe: Probe) -> list[str]:
@@ -238,36 +264,48 @@ def _warnings(probe: Probe) -> list[str]:
 
 def _head_errors(studied: Mapping[str, StudiedEncoder]) -> list[dict[str, Any]]:
     """2×2 comparisons on the capped test sample: per encoder × finding, per encoder, over all."""
+    return [
+        row
+        for candidates in CANDIDATES
+        for role, label in ROLES.items()
+        for row in _comparisons(studied, candidates, role, label)
+    ]
+
+
+def _comparisons(studied: Mapping[str, StudiedEncoder], candidates: str, role: str, label: int) -> list[dict[str, Any]]:
+    task = next(iter(studied.values())).probe.observations.task
+
+    def named(encoder: str | None, finding: str | None, level: str) -> dict[str, Any]:
+        names = {"encoder": encoder, "task": task, "finding": finding, "level": level, "role": role}
+        return {**names, "candidates": candidates}
+
     rows = []
-    for role, label in ROLES.items():
-        counted: list[tuple[str, CountedStratum]] = []
-        for name, one in studied.items():
-            observations = one.probe.observations
-            for f, finding in enumerate(observations.findings):
-                base = _named(name, observations.task, finding, "stratum", role)
-                stratum = _stratum(name, one, f, label)
-                if isinstance(stratum, str):
-                    rows.append({**base, **dict.fromkeys(COMPARISON), "status": "insufficient", "reason": stratum})
-                    continue
-                counted.append((name, count(stratum, one.probe.resampling)))
-                rows.append({**base, **_comparison(compare_errors([counted[-1][1]]))})
-        task = next(iter(studied.values())).probe.observations.task
-        for name, comparison in compare_by_encoder(counted).items():
-            rows.append({**_named(name, task, None, "encoder", role), **_comparison(comparison)})
-        if counted:
-            overall = _comparison(compare_errors([stratum for _, stratum in counted]))
-            rows.append({**_named(None, task, None, "all", role), **overall})
+    counted: list[tuple[str, CountedStratum]] = []
+    for name, one in studied.items():
+        for f, finding in enumerate(one.probe.observations.findings):
+            stratum = _stratum(name, one, f, label, candidates)
+            if isinstance(stratum, str):
+                nothing = {**dict.fromkeys(COMPARISON), "status": "insufficient", "reason": stratum}
+                rows.append({**named(name, finding, "stratum"), **nothing})
+                continue
+            counted.append((name, count(stratum, one.probe.resampling)))
+            rows.append({**named(name, finding, "stratum"), **_comparison(compare_errors([counted[-1][1]]))})
+    for name, comparison in compare_by_encoder(counted).items():
+        rows.append({**named(name, None, "encoder"), **_comparison(comparison)})
+    if counted:
+        overall = compare_errors([stratum for _, stratum in counted])
+        rows.append({**named(None, None, "all"), **_comparison(overall)})
     return rows
 
 
-def _stratum(name: str, one: StudiedEncoder, f: int, label: int) -> Stratum | str:
+def _stratum(name: str, one: StudiedEncoder, f: int, label: int, candidates: str) -> Stratum | str:
     probe = one.probe
     test = len(probe.rows.test)
     labels = probe.observations.labels[probe.rows.test, f]
     decisions, known = probe.decisions()
     if not known[f]:
         return str(probe.points[f].reason)
-    dm = one.dm[:test, f]
+    dm = (one.dm if candidates == "all" else one.dm_held_out)[:test, f]
     inside = (labels == label) & ~np.isnan(dm)
     if not inside.any():
         kind = "positive" if label else "negative"
@@ -275,10 +313,6 @@ def _stratum(name: str, one: StudiedEncoder, f: int, label: int) -> Stratum | st
     error = decisions[inside, f] != bool(label)
     exposed = dm[inside] > 0 if label else dm[inside] < 0
     return Stratum(name, probe.observations.findings[f], error, exposed, probe.patient[:test][inside])
-
-
-def _named(encoder: str | None, task: str, finding: str | None, level: str, role: str) -> dict[str, Any]:
-    return {"encoder": encoder, "task": task, "finding": finding, "level": level, "role": role}
 
 
 def _comparison(found: Any) -> dict[str, Any]:
@@ -381,11 +415,11 @@ def _corrected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """q-values and verdicts: one Benjamini–Hochberg family a score, over encoders, findings and sites; and means."""
     scores = list(dict.fromkeys(row["score"] for row in rows))
     for score in scores:
-        tested = [row for row in rows if row["score"] == score and row["p"] is not None]
-        q = false_discovery_control([row["p"] for row in tested]).tolist() if tested else []
-        for row, value in zip(tested, q, strict=True):
-            row["q"] = float(value)
-            row["verdict"] = "no difference" if value >= 0.05 else "better" if row["difference"] > 0 else "worse"
+        family = [row for row in rows if row["score"] == score]
+        for row, q in zip(family, benjamini_hochberg([row["p"] for row in family]), strict=True):
+            if q is not None:
+                row["q"] = q
+                row["verdict"] = "no difference" if q >= 0.05 else "better" if row["difference"] > 0 else "worse"
     names = [None, *dict.fromkeys(row["encoder"] for row in rows)]
     return [*rows, *(_mean_row(rows, name, score) for name in names for score in scores)]
 

@@ -59,7 +59,7 @@ def test_planted_errors_are_recovered() -> None:
         called = decide(one.probe.test_logits[0, :, f], float(one.probe.points[f].threshold or 0))
         positive, hidden = seen.labels[test, f] == 1, planted[test, f]
         named = [r for r in study.head_errors if (r["encoder"], r["finding"]) == ("first", finding)]
-        row = next(r for r in named if r["role"] == "positives")
+        row = next(r for r in named if (r["role"], r["candidates"]) == ("positives", "all"))
         miss, other = np.mean(~called[hidden]), np.mean(~called[positive & ~hidden])
         # Negatives are denser around a planted positive than other planted positives: all are discordant, no other is.
         assert row["exposed"] == pytest.approx(hidden.sum(), abs=3)
@@ -70,6 +70,26 @@ def test_planted_errors_are_recovered() -> None:
     overall = next(r for r in study.head_errors if r["level"] == "all" and r["role"] == "positives")
     assert overall["n_strata"] == 4
     assert overall["lo"] > 0.4
+
+
+def test_candidates_that_no_head_saw_show_no_difference_where_there_is_none() -> None:
+    """Features that know nothing: heads and candidates share the accidents of the training images, unless held out."""
+    found: dict[str, list[float]] = {"all": [], "held out": []}
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        labels = (rng.random((600, 1)) < 0.5).astype(np.int8)
+        seen = Observations([f"i{i}" for i in range(600)], labels, ["f"])
+        features = {"noise": rng.normal(size=(600, 16)).astype(np.float32)}
+        heads = HeadOptions(members=1, epochs=60, learning_rate=0.03)
+        probe = dataclasses.replace(QUICK.probe, heads=heads, seed=seed, resamples=20)
+        study = run_head_study(features, seen, options=dataclasses.replace(QUICK, margin=False, probe=probe))
+        for row in study.head_errors:
+            if row["level"] == "all":
+                found[row["candidates"]].append(row["difference"])
+    assert len(found["all"]) == 24
+    error = np.std(found["held out"], ddof=1) / np.sqrt(24)
+    assert abs(np.mean(found["held out"])) < 2.5 * error
+    assert np.mean(found["all"]) > 2.5 * error
 
 
 def test_rules_follow_from_the_decisions() -> None:
