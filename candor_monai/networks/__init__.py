@@ -16,6 +16,7 @@ __getattr__, __dir__ = lazy_attributes(
         "Probe": "probing",
         "ProbeOptions": "probing",
         "ProcessorCard": "cards",
+        "bundled_encoder": "bundle_export",
         "check_encoder": "checks",
         "check_golden": "golden",
         "convert_weights": "convert",

@@ -20,14 +20,14 @@ def build_open_clip(card: EncoderCard, folder: Path | None) -> Backbone:
         return _build_conch(card)
     from open_clip.model import _build_vision_tower
 
-    config = _open_clip_config(card, folder)
+    config = open_clip_config(card, folder)
     visual = _build_vision_tower(
         int(config["embed_dim"]), dict(config["vision_cfg"]), quick_gelu=bool(config.get("quick_gelu", False))
     )
     return OpenClipBackbone(visual, tuple(card.points), card.prefix_tokens)
 
 
-def _open_clip_config(card: EncoderCard, folder: Path | None) -> dict[str, Any]:
+def open_clip_config(card: EncoderCard, folder: Path | None) -> dict[str, Any]:
     """The model's config: the folder's where it states one (activation and all), else the card's."""
     from open_clip import get_model_config
 
