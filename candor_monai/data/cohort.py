@@ -52,7 +52,8 @@ class Cohort:
         card: the dataset's card.
         features: shape (N, d), float32, for a cohort of features computed elsewhere; else None.
         clusters: shape (N,), texts: images of the same text (not ``""``) show the same pixels; None: not looked at.
-        open_image: reads the bytes of an image that is not a file of its own (member of an archive); None: all are.
+        open_image: gives the bytes of an image that is not a file of its own (member of an archive), else its path;
+            None: every image is a file.
 
     Raises:
         ValueError: the parts do not fit together.
@@ -76,7 +77,7 @@ class Cohort:
     card: dict[str, Any] = field(default_factory=dict)
     features: np.ndarray | None = None
     clusters: np.ndarray | None = None
-    open_image: Callable[[str], bytes] | None = None
+    open_image: Callable[[str], Path | bytes] | None = None
 
     def __post_init__(self) -> None:
         for column in REQUIRED:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from ..utils import UserError
 from ..utils.atomic import atomic_path
+from .archives import split_archive
 from .header_pool import read_headers
 from .header_reading import DERIVED, KEYWORDS
 from .radiograph_view import view_of
@@ -118,8 +119,14 @@ def _private() -> Iterator[None]:
 
 
 def _stamp(path: Path) -> str:
+    """Size and time of change of a file, or of the archive that it is a member of."""
     try:
         state = path.stat()
+    except NotADirectoryError:
+        parts = split_archive(path)
+        if parts is None:
+            return "absent"
+        state = parts[0].stat()
     except OSError:
         return "absent"
     return f"{state.st_size}:{state.st_mtime_ns}"

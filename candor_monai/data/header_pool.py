@@ -18,11 +18,12 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class HeaderAnswer:
-    """What became of one file: its header, or the reason why there is none."""
+    """What became of one file: its header (of a DICOMDIR, the files it refers to), or the reason why there is none."""
 
     header: dict[str, str] | None
     reason: str = ""
     message: str = ""
+    files: tuple[str, ...] = ()
 
 
 class _Worker:
@@ -53,14 +54,15 @@ class _Worker:
                     stream.close()
             self.process = None
 
-    def read(self, paths: Sequence[str], keywords: Sequence[str]) -> Iterator[HeaderAnswer]:
+    def read(self, paths: Sequence[str], keywords: Sequence[str], dicomdir: bool = False) -> Iterator[HeaderAnswer]:
         """Answers for ``paths`` in order; a file that kills or stalls the process is answered for and skipped."""
         done = 0
         while done < len(paths):
             process = self.process or self.start()
             assert process.stdin is not None
             try:
-                process.stdin.write(json.dumps({"paths": list(paths[done:]), "keywords": list(keywords)}) + "\n")
+                request = {"paths": list(paths[done:]), "keywords": list(keywords), "dicomdir": dicomdir}
+                process.stdin.write(json.dumps(request) + "\n")
                 process.stdin.flush()
             except BrokenPipeError:
                 self.stop()
@@ -75,7 +77,8 @@ class _Worker:
                     done += 1
                     break
                 answer = json.loads(line)
-                yield HeaderAnswer(answer.get("header"), answer.get("reason", ""), answer.get("message", ""))
+                told = (answer.get("reason", ""), answer.get("message", ""), tuple(answer.get("files", ())))
+                yield HeaderAnswer(answer.get("header"), *told)
                 done += 1
 
     def _line(self, process: subprocess.Popen[str]) -> tuple[str, bool]:
@@ -94,6 +97,15 @@ class _Worker:
             return process.stdout.readline(), fired.is_set()
         finally:
             timer.cancel()
+
+
+def read_dicomdirs(paths: Sequence[str], *, memory_bytes: int = 1 << 30, seconds: float = 60.0) -> list[HeaderAnswer]:
+    """Files that each DICOMDIR refers to, read in a process with the same limits."""
+    worker = _Worker(memory_bytes, seconds)
+    try:
+        return list(worker.read(paths, (), dicomdir=True))
+    finally:
+        worker.stop()
 
 
 def read_headers(

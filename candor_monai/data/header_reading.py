@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from ..utils import DecodeError
+from .archives import read_member, split_archive
 
 KEYWORDS = (
     "SOPClassUID",
@@ -75,14 +80,13 @@ def read_header(path: str, keywords: Sequence[str] = KEYWORDS) -> dict[str, str]
 
     tags: list[Any] = [*keywords, VIEW_CODE]
     try:
-        if os.path.getsize(path) > LARGEST_PLAIN:
-            raise HeaderError("too_large", "the file is larger than 2 GiB")
+        source = _opened(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                dataset = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=tags)
+                dataset = pydicom.dcmread(source, stop_before_pixels=True, specific_tags=tags)
             except InvalidDicomError:
-                dataset = _without_preamble(path, tags)
+                dataset = _without_preamble(source, tags)
             return _texts(dataset, keywords)
     except HeaderError:
         raise
@@ -96,19 +100,54 @@ def read_header(path: str, keywords: Sequence[str] = KEYWORDS) -> dict[str, str]
         raise HeaderError("malformed", f"the header cannot be read ({type(error).__name__})") from error
 
 
-def _without_preamble(path: str, tags: list[Any]) -> Any:
+def _opened(path: str) -> str | io.BytesIO:
+    """A file's path, or the bytes of a member of an archive."""
+    if not os.path.exists(path):
+        parts = split_archive(Path(path))
+        if parts is not None:
+            try:
+                return io.BytesIO(read_member(*parts))
+            except DecodeError as error:
+                raise HeaderError(error.reason, str(error)) from error
+    if os.path.getsize(path) > LARGEST_PLAIN:
+        raise HeaderError("too_large", "the file is larger than 2 GiB")
+    return path
+
+
+def _without_preamble(source: str | io.BytesIO, tags: list[Any]) -> Any:
     """Files without the 128-byte preamble: accepted when they hold an object or an image."""
     import pydicom
 
-    with open(path, "rb") as stream:
+    with open(source, "rb") if isinstance(source, str) else io.BytesIO(source.getbuffer()) as stream:
         start = stream.read(8)
     # the first element of a file without preamble is of group 0002 or 0008
     if start[:2] not in (b"\x02\x00", b"\x08\x00", b"\x00\x08"):
         raise HeaderError("not_dicom", "the file is not DICOM")
-    dataset = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=tags, force=True)
+    if not isinstance(source, str):
+        source.seek(0)
+    dataset = pydicom.dcmread(source, stop_before_pixels=True, specific_tags=tags, force=True)
     if "SOPClassUID" not in dataset and "Rows" not in dataset:
         raise HeaderError("not_dicom", "the file is not DICOM")
     return dataset
+
+
+def read_dicomdir(path: str) -> list[str]:
+    """Files that a DICOMDIR refers to, relative to its folder.
+
+    Raises:
+        HeaderError: as for ``read_header``.
+    """
+    import pydicom
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dataset = pydicom.dcmread(path)
+            records = dataset.get("DirectoryRecordSequence") or []
+            named = [record.get("ReferencedFileID") for record in records]
+    except Exception as error:  # pydicom raises many kinds on malformed bytes
+        raise HeaderError("malformed", f"the DICOMDIR cannot be read ({type(error).__name__})") from error
+    return ["/".join([n] if isinstance(n, str) else list(map(str, n))) for n in named if n]
 
 
 def _texts(dataset: Any, keywords: Sequence[str]) -> dict[str, str]:

@@ -10,11 +10,11 @@ import json
 import resource
 import sys
 
-from .header_reading import HeaderError, read_header
+from .header_reading import HeaderError, read_dicomdir, read_header
 
 
 def main() -> None:
-    """Answer requests ``{"paths": [...], "keywords": [...]}`` until the input ends."""
+    """Answer requests ``{"paths": [...], "keywords": [...], "dicomdir": false}`` until the input ends."""
     memory = int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -23,7 +23,10 @@ def main() -> None:
         for path in request["paths"]:
             answer: dict[str, object]
             try:
-                answer = {"header": read_header(path, request["keywords"])}
+                if request.get("dicomdir"):
+                    answer = {"files": read_dicomdir(path)}
+                else:
+                    answer = {"header": read_header(path, request["keywords"])}
             except HeaderError as error:
                 answer = {"reason": error.reason, "message": str(error)}
             sys.stdout.write(json.dumps(answer) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Draft:
     notes: dict[str, Any] = field(default_factory=dict)
     suffixes: Sequence[str] = ()
     features: np.ndarray | None = None
-    open_image: Callable[[str], bytes] | None = None
+    open_image: Callable[[str], Path | bytes] | None = None
     match_on: tuple[str, ...] | None = None
     blank: str | None = None
     paths_checked: bool = False

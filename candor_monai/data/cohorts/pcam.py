@@ -1,6 +1,6 @@
 """PatchCamelyon: 96 × 96 tiles in HDF5 files.
 
-There are no image files: a record's ``image`` is ``<x file>#<row>``, read as PNG bytes. The label is ``y`` (tumour in
+There are no image files: a record's ``image`` is ``<x file>/<row>``, read as PNG bytes. The label is ``y`` (tumour in
 the central 32 × 32 pixels); ``tumor_patch`` of the meta table means something else. The checksums in the publisher's
 README have valid and test swapped, and files get mixed up in practice: ``y`` is compared with the meta table's
 ``center_tumor_patch``, and no slide may be in two splits.
@@ -45,7 +45,7 @@ def read(source: Source) -> Draft:
             raise UserError(f"{root}: {stem}_y.h5 is missing beside {stem}_x.h5. {source.card.obtain}")
         y = _labels(labels, _rows(images))
         part = pd.DataFrame({"image_id": [f"{found_name}/{i}" for i in range(len(y))]}, dtype=object)
-        part["image"] = [f"{images.relative_to(root)}#{i}" for i in range(len(y))]
+        part["image"] = [f"{images.relative_to(root)}/{i}" for i in range(len(y))]
         part["split"], part["patient_id"] = split, _slides(source, root, stem, y)
         parts.append(part)
         codes.append(np.where(y, POSITIVE, NEGATIVE).astype(np.int8)[:, None])
@@ -81,10 +81,10 @@ class TileReader:
         self._block: tuple[str, int, np.ndarray] | None = None
 
     def __call__(self, image: str) -> bytes:
-        """PNG bytes of ``<file>#<row>``."""
+        """PNG bytes of ``<file>/<row>``."""
         from PIL import Image
 
-        name, _, row = image.rpartition("#")
+        name, _, row = image.rpartition("/")
         stream = io.BytesIO()
         Image.fromarray(self._tile(name, int(row))).save(stream, "PNG", compress_level=1)
         return stream.getvalue()

@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError, nearest
+from ..archives import ArchiveReader
 from ..header_index import header_index
+from ..header_pool import read_dicomdirs
 from ..label_policy import LabelValues
 from .covariates import Covariates, is_keyword
 from .draft import Draft, with_rejected
@@ -131,7 +133,12 @@ def read(
         "rows_without_key": rows.blank_keys,
         "other_files": files.others,
         "unreadable_folders": files.unreadable,
+        "unreadable_archives": files.bad_archives,
     }
+    if files.archived:
+        draft.open_image = ArchiveReader(root)
+    if headers is not None and files.dicomdirs:
+        draft.notes["dicomdir"] = _dicomdir_counts(root, files)
     draft.blank = "negative" if rows.not_mentioned else "exclude"
     return draft
 
@@ -247,6 +254,19 @@ def _list_unmatched(draft: Draft, rows: KeyedRows, join: Join, files: ImageFiles
             f"{path.name}: rows {describe_keys(draft.records.loc[twice, 'image_id'].tolist())} are about one file, "
             f"{draft.records.loc[twice, 'image'].iloc[0]}, when joined by {join.how}; join by path."
         )
+
+
+def _dicomdir_counts(root: Path, files: ImageFiles) -> dict[str, int]:
+    """How many files the DICOMDIRs refer to, and how many of these are not there: a medium copied in part."""
+    there = {name.lower() for name in files.all}
+    named = absent = unreadable = 0
+    answers = read_dicomdirs([str(root / name) for name in files.dicomdirs])
+    for name, answer in zip(files.dicomdirs, answers, strict=True):
+        folder = name.rpartition("/")[0]
+        unreadable += bool(answer.reason)
+        named += len(answer.files)
+        absent += sum((f"{folder}/{file}" if folder else file).lower() not in there for file in answer.files)
+    return {"files": named, "files not there": absent, "unreadable": unreadable}
 
 
 def _named(file: str, keys: set[str]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from ...utils import UserError
+from ...utils import DecodeError, UserError
+from ..archives import members
 from ..file_index import FileIndex
 from .table_join import may_be_image
 
@@ -26,7 +27,12 @@ class ImageFiles:
     def __init__(self, files: FileIndex, labels: Path) -> None:
         found = [name for name in files.walk() if (files.root / name) != labels]
         self.all = [name for name in found if may_be_image(name)]
-        self.others = len(found) - len(self.all)
+        self.archived = False
+        self.bad_archives: list[str] = []
+        for archive in (name for name in found if name.lower().endswith(".zip")):
+            self._add(files.root, archive)
+        self.others = len(found) - len([name for name in found if may_be_image(name)])
+        self.dicomdirs = [name for name in found if name.rpartition("/")[2].upper() == "DICOMDIR"]
         self.unreadable = list(files.unreadable)
         if not self.all:
             trouble = f" {len(self.unreadable)} folders could not be read." if self.unreadable else ""
@@ -34,6 +40,16 @@ class ImageFiles:
                 f"{files.root}: the folder holds no image ({len(found):,} other files).{trouble} Set --dataset_dir to "
                 f"the folder that holds the images."
             )
+
+    def _add(self, root: Path, archive: str) -> None:
+        """Members of an archive that may be images."""
+        try:
+            inner = [f"{archive}/{member}" for member in members(root / archive) if may_be_image(member)]
+        except DecodeError:
+            self.bad_archives.append(archive)
+            return
+        self.archived = self.archived or bool(inner)
+        self.all += inner
 
     @cached_property
     def dicom(self) -> list[str]:

@@ -21,7 +21,7 @@ NOT_IMAGES = frozenset(
     {
         *(".csv", ".tsv", ".txt", ".json", ".xml", ".yaml", ".yml", ".parquet", ".arrow", ".feather", ".md", ".html"),
         *(".pdf", ".xlsx", ".xls", ".docx", ".gz", ".tgz", ".tar", ".log", ".npy", ".npz", ".h5", ".hdf5", ".pkl"),
-        *(".db", ".py", ".ini", ".cfg", ".sha256", ".md5"),
+        *(".db", ".zip", ".py", ".ini", ".cfg", ".sha256", ".md5"),
     }
 )
 

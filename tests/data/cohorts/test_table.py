@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import zipfile
 
 import numpy as np
 import pandas as pd
 import pytest
+from pydicom import dcmread
 
 from candor_monai.data import load_cohort
 from candor_monai.utils import UserError
@@ -234,6 +236,40 @@ def test_join_by_path_rejects_a_broken_file_with_its_reason(hospital):
     assert cohort.records["patient_id"].tolist() == ["x"]
     assert reasons(cohort)["s2/broken.dcm"] == "not_dicom"
     assert cohort.rejected.set_index("image_id").loc["s2/broken.dcm", "stage"] == "header"
+
+
+def test_zipped_studies_are_read_where_they_lie(hospital):
+    with zipfile.ZipFile(hospital / "s1.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("IM1", "IM2"):
+            archive.write(hospital / "s1" / name, f"DICOM/{name}")
+            (hospital / "s1" / name).unlink()
+        archive.writestr("readme.txt", "x")
+    (hospital / "bad.zip").write_bytes(b"PK not a zip")
+    table(hospital, "AccessionNumber,Edema\nA1,1\nA2,0\n")
+    cohort = load(hospital, header_workers=1)
+    assert labels_of(cohort, "Edema") == {"s1.zip/DICOM/IM1": 1, "s1.zip/DICOM/IM2": 1, "s2/a.dcm": 0, "s2/b.dcm": 0}
+    assert cohort.counts["unreadable_archives"] == ["bad.zip"]
+    content = dict(zip(cohort.records["image_id"], map(cohort.source, range(len(cohort))), strict=True))
+    assert content["s1.zip/DICOM/IM1"][128:132] == b"DICM"
+    assert content["s2/a.dcm"] == hospital / "s2/a.dcm"
+
+
+def test_dicomdir_says_what_a_medium_should_hold(hospital):
+    from pydicom.fileset import FileSet
+
+    medium = FileSet()
+    for name in ("s1/IM1", "s2/a.dcm"):
+        instance = dcmread(hospital / name)
+        instance.PatientName, instance.StudyDate, instance.StudyTime = "x", "20200101", "120000"
+        instance.StudyID, instance.SeriesNumber, instance.InstanceNumber = "1", 1, 1
+        instance.StudyInstanceUID, instance.SeriesInstanceUID = "1.2", "1.2.3"
+        medium.add(instance)
+    medium.write(hospital / "cd")
+    next(p for p in sorted((hospital / "cd").rglob("*")) if p.is_file() and p.name != "DICOMDIR").unlink()
+    table(hospital, "AccessionNumber,Edema\nA1,1\nA2,0\n")
+    cohort = load(hospital, header_workers=1)
+    assert cohort.counts["dicomdir"] == {"files": 2, "files not there": 1, "unreadable": 0}
+    assert sum(image.startswith("cd/") for image in cohort.records["image"]) == 1
 
 
 def test_two_files_of_one_uid_are_ambiguous(hospital):
