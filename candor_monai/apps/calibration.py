@@ -7,6 +7,7 @@ Source: measures.md, section 11; arXiv 2607.18451, calibration.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from candor_monai.metrics.options import Options
 from candor_monai.networks.calibration import blind, marker
 
 CHANCE, TOLERANCE = 0.5, 0.02
+LEVEL, LEAST_P = 0.95, 0.01  # of the total interval; of the test that it is not held
 SHUFFLED_TOLERANCE, RARE_LEVEL = 0.05, 0.95
 PIECE = 50  # images made and encoded at a time
 
@@ -46,8 +48,9 @@ def run_calibration(
 
     Returns:
         ``blind``: n_seeds, D (one a seed), mean_D, sd_D, expected_sd (of a binomial), coverage of the conditional and
-        of the total 95 % interval, ok. ``marker``: max_D, max_D_all, min_margin_auroc, ok. ``shuffled``: n_cells,
-        median_D, median_D_all, ok. ``passed``: all three; ``seconds``.
+        of the total 95 % interval, total_coverage_p (chance of so few if the total interval holds its level), ok.
+        ``marker``: n_seeds, max_D, max_D_all, min_margin_auroc, ok. ``shuffled``: n_cells, median_D, median_D_all, ok.
+        ``passed``: all three; ``seconds``.
 
     Raises:
         ValueError: fewer than 4 seeds.
@@ -156,15 +159,17 @@ def _scored(features: np.ndarray, labels: np.ndarray, options: Options) -> dict[
 def _blind_summary(rows: list[dict[str, Any]], queries: int) -> dict[str, Any]:
     values = [row["D"] for row in rows]
     mean = statistics.fmean(values)
+    total, p = _coverage(rows, "D_total_lo", "D_total_hi")
     return {
         "n_seeds": len(values),
         "D": values,
         "mean_D": mean,
         "sd_D": statistics.stdev(values),
         "expected_sd": (0.25 / queries) ** 0.5,
-        "conditional_coverage": _coverage(rows, "D_lo", "D_hi"),
-        "total_coverage": _coverage(rows, "D_total_lo", "D_total_hi"),
-        "ok": abs(mean - CHANCE) <= TOLERANCE,
+        "conditional_coverage": _coverage(rows, "D_lo", "D_hi")[0],
+        "total_coverage": total,
+        "total_coverage_p": p,
+        "ok": abs(mean - CHANCE) <= TOLERANCE and (p is None or p >= LEAST_P),
     }
 
 
@@ -177,8 +182,11 @@ def _marker_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"n_seeds": len(rows), **worst, "ok": worst["max_D"] == 0.0}
 
 
-def _coverage(rows: list[dict[str, Any]], low: str, high: str) -> float | None:
-    """Share of the intervals that hold 1/2; None when there are none."""
+def _coverage(rows: list[dict[str, Any]], low: str, high: str) -> tuple[float | None, float | None]:
+    """Share of the intervals that hold 1/2, and the chance of so few at the nominal level; None: no interval."""
     bounds = [(row.get(low), row.get(high)) for row in rows]
     held = [lo <= CHANCE <= hi for lo, hi in bounds if lo is not None and hi is not None]
-    return sum(held) / len(held) if held else None
+    if not held:
+        return None, None
+    count, n = sum(held), len(held)
+    return count / n, sum(math.comb(n, i) * LEVEL**i * (1 - LEVEL) ** (n - i) for i in range(count + 1))

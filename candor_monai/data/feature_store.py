@@ -44,7 +44,7 @@ from .shards import (
     parse_name,
     write_shard,
 )
-from .store_rows import ABSENT, Rejection, Sources, unusable_features
+from .store_rows import ABSENT, Rejection, Sources, pixel_clusters, unusable_features
 
 MANIFEST = "manifest.json"
 SET_ASIDE = "set_aside"
@@ -173,6 +173,14 @@ class FeatureStore:
         table.insert(0, "image_id", list(image_ids))
         table.insert(1, "present", chosen >= 0)
         return table
+
+    def clusters(self, image_ids: Sequence[str], sources: Sources | None = None) -> np.ndarray:
+        """Codes that are equal for images with identical canonical pixels, shape (N,), int64.
+
+        An image without a feature, or whose pixels were not hashed, is alone in its cluster.
+        """
+        digests = self._index().columns(self._features(image_ids, sources), PROVENANCE_FIELDS[:1])
+        return pixel_clusters(digests["pixels_sha256"].tolist())
 
     @property
     def dimension(self) -> int:

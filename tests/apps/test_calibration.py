@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from candor_monai.apps.calibration import encoded_cohort, run_calibration
+from candor_monai.apps.calibration import _coverage, encoded_cohort, run_calibration
 from candor_monai.apps.make_calibration_weights import calibration_weights, main
 from candor_monai.networks.encoders import load_encoder
 from candor_monai.utils import resource
@@ -49,6 +49,20 @@ def test_the_experiment_passes_within_a_minute_of_computing(result):
     assert result["told"][-1] == (20, 20)
     assert result["cpu_seconds"] < 60  # not wall time, which depends on what else the machine does
     assert result["seconds"] > 0
+
+
+def test_coverage_of_three_intervals_by_hand():
+    rows = [{"lo": 0.4, "hi": 0.6}, {"lo": 0.51, "hi": 0.6}, {"lo": 0.3, "hi": 0.5}, {"lo": None, "hi": None}]
+    share, p = _coverage(rows, "lo", "hi")
+    assert share == pytest.approx(2 / 3)
+    assert p == pytest.approx(1 - 0.95**3)
+    assert _coverage(rows[3:], "lo", "hi") == (None, None)
+
+
+def test_the_total_interval_holds_its_level():
+    blind = run_calibration(seeds=4, positives=40, negatives=40)["blind"]
+    assert blind["total_coverage"] >= 0.5
+    assert blind["total_coverage_p"] >= 0.01
 
 
 def test_cohorts_follow_from_their_seed_alone():

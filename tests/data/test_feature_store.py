@@ -263,6 +263,7 @@ def test_provenance_and_clusters_follow_the_ids(store):
     assert table["present"].tolist() == [True, False, True, True]
     assert [codec if isinstance(codec, str) else None for codec in table["codec"]] == ["rle", None, "gdcm", None]
     assert pixel_clusters(table["pixels_sha256"].tolist()).tolist() == [0, 1, 0, 2]
+    assert store.clusters(["c", "x", "a", "b"]).tolist() == [0, 1, 0, 2]
 
 
 def test_stat_sources(tmp_path):

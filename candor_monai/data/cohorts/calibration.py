@@ -11,6 +11,7 @@ from ..phantom_files import (
     FINDINGS,
     LABEL_COLUMNS,
     LABELS,
+    SEED,
     phantom_complete,
     phantom_folder,
     phantom_tables,
@@ -20,7 +21,7 @@ from .draft import Draft, box_table
 from .source import Source
 
 
-def read(source: Source, *, phantom_seed: int = 0, write: bool = True) -> Draft:
+def read(source: Source, *, phantom_seed: int = SEED, write: bool = True) -> Draft:
     """Read the cohort, after writing it into the dataset folder if that is empty or absent.
 
     Args:
