@@ -192,11 +192,12 @@ def dicom_dataset(image: PhantomImage, displayed: np.ndarray, seed: int = SEED) 
     import pydicom
     from pydicom.dataset import FileMetaDataset
     from pydicom.encaps import encapsulate
+    from pydicom.uid import UID
 
     meta = FileMetaDataset()
-    meta.MediaStorageSOPClassUID = DX_IMAGE
+    meta.MediaStorageSOPClassUID = UID(DX_IMAGE)
     meta.MediaStorageSOPInstanceUID = _uid(seed, "image", image.image_id)
-    meta.TransferSyntaxUID = image.transfer_syntax
+    meta.TransferSyntaxUID = UID(image.transfer_syntax)
     dataset = pydicom.Dataset()
     dataset.file_meta = meta
     dataset.SOPClassUID = DX_IMAGE
