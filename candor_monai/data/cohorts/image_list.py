@@ -17,7 +17,7 @@ from .table import image_column_of
 from .table_files import ImageFiles
 
 
-def read(source: Source, *, images: str | Sequence[str] | None = None, image_column: str | None = None) -> Draft:
+def read(source: Source, *, images: str | Path | Sequence[str] | None = None, image_column: str | None = None) -> Draft:
     """List images.
 
     Args:
@@ -37,8 +37,10 @@ def read(source: Source, *, images: str | Sequence[str] | None = None, image_col
         paths = _listed(source, images, image_column)
     if not len(paths):
         raise UserError("the list of images is empty.")
-    where = images if isinstance(images, str) else "the list of images"
-    paths = inside(paths.astype(object), str(where), source.allow_outside or not isinstance(images, str))
+    named = isinstance(images, str | Path)
+    where = str(images) if named else "the list of images"
+    # paths that the user writes out may lie anywhere, those of a file may not
+    paths = inside(paths.astype(object), where, source.allow_outside or not named)
     unique = paths.drop_duplicates().reset_index(drop=True)
     records = pd.DataFrame({"image_id": unique, "image": unique}, dtype=object)
     draft = Draft(records, (), np.empty((len(records), 0), dtype=np.int8), paths_checked=True)
@@ -47,10 +49,10 @@ def read(source: Source, *, images: str | Sequence[str] | None = None, image_col
     return draft
 
 
-def _listed(source: Source, images: str | Sequence[str], image_column: str | None) -> pd.Series:
-    if not isinstance(images, str):
+def _listed(source: Source, images: str | Path | Sequence[str], image_column: str | None) -> pd.Series:
+    if not isinstance(images, str | Path):
         return pd.Series([str(p) for p in images], dtype=object)
-    path = source.find_table(chosen=images)
+    path = source.find_table(chosen=str(images))
     assert path is not None
     path = path if path.is_file() or not Path(images).is_file() else Path(images).resolve()
     if path.suffix.lower() in (".txt", ".lst", ""):
