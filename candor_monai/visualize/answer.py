@@ -58,7 +58,8 @@ def task_answer(results: Mapping[str, Any], task: str) -> TaskAnswer:
     what = findings[0] if len(findings) == 1 else f"the {len(findings)} findings of task {task}"
     ranked = sorted((row for row in rows if is_ranked(row)), key=lambda row: row["D"])
     if not ranked:
-        return TaskAnswer(task, *_no_number(results, task, rows, what))
+        headline, told = _no_number(results, task, rows, what)
+        return TaskAnswer(task, headline, (*told, *confounded(results, task)))
     out = [name[row["encoder"]] for row in rows if not is_ranked(row)]
     if len(ranked) == 1:
         headline, sentences = _alone(ranked[0], name[ranked[0]["encoder"]], what)
@@ -68,7 +69,8 @@ def task_answer(results: Mapping[str, Any], task: str) -> TaskAnswer:
         sentences.append(
             f"{listed(out)} {'has' if len(out) == 1 else 'have'} no place in this ranking (see below why)."
         )
-    return TaskAnswer(task, headline, (*sentences, *_by_finding(results, task, ranked[0], name)))
+    told = (*sentences, *_by_finding(results, task, ranked[0], name), *confounded(results, task))
+    return TaskAnswer(task, headline, told)
 
 
 def _value(row: Mapping[str, Any]) -> str:
@@ -193,6 +195,22 @@ def _untrained(results: Mapping[str, Any], ranked: Sequence[Mapping[str, Any]], 
     ][:1]
 
 
+def confounded(results: Mapping[str, Any], task: str) -> list[str]:
+    """A warning when an encoder that was never trained separates findings: then something coarse goes with them."""
+    names = {card["name"] for card in results["encoders"] if untrained(card)}
+    found: dict[str, list[str]] = {}
+    for estimate, rows in shown_rows(results, task):
+        for row in rows:
+            if row["encoder"] in names and verdict(row).code == "better":
+                found.setdefault(row["encoder"], []).append(estimate.label)
+    name = titles(results)
+    return [
+        f"Mind that {name[encoder]}, which was never trained, is better than chance for {listed(labels, 4)}: something "
+        "coarse in the images (brightness, framing, equipment) goes with it, and every encoder gets credit for that."
+        for encoder, labels in found.items()
+    ]
+
+
 def _by_finding(results: Mapping[str, Any], task: str, best: Mapping[str, Any], name: Mapping[str, str]) -> list[str]:
     """How the encoder ranked first does finding by finding."""
     rows = [row for row in rows_of(results, task, "finding") if row["encoder"] == best["encoder"]]
@@ -249,7 +267,8 @@ def _no_number(
             lowest.setdefault(name[min(found, key=lambda row: row["D"])["encoder"]], []).append(estimate.label)
     if not lowest:
         return f"No finding of task {task} can be estimated for any of {many(len(encoders), 'encoder')}.", (why,)
-    told = "; ".join(f"{title} for {listed(found, 4)}" for title, found in lowest.items())
+    every = "every finding that can be estimated"
+    told = "; ".join(f"{title} for {listed(found, 4) if len(lowest) > 1 else every}" for title, found in lowest.items())
     return (
         f"Which encoder separates {what} best {CANNOT} by one number.",
         (why, f"Finding by finding, the lowest D has: {told}.", "Which of these differences are real is told below."),

@@ -32,7 +32,7 @@ def interval_plot(row: Mapping[str, Any]) -> Markup:
     chance = reference(row) if reference(row) is not None else row.get("chance")
     parts = []
     null, spread = row.get("chance_null"), row.get("chance_null_sd")
-    if null is not None and spread:
+    if null is not None and spread and row.get("p_chance") is not None:
         left, right = float(_x(null - 1.96 * spread)), float(_x(null + 1.96 * spread))
         parts.append(f'<rect class="nb" x="{left:g}" y="1" width="{right - left:.1f}" height="{HEIGHT - 2}"/>')
     if chance is not None:

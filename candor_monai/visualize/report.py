@@ -19,6 +19,7 @@ from ..utils.atomic import atomic_write
 from .answer import answer, tasks_of, titles
 from .equal_sets import equal_sets_drawing
 from .estimates import not_estimable_rows, shown_rows
+from .further_tables import further_tables
 from .gallery import Gallery, build_gallery
 from .heat_map import heat_map
 from .interval_plot import interval_axis, interval_key
@@ -145,6 +146,7 @@ def render(results: Mapping[str, Any], rejected: pd.DataFrame, gallery: Gallery)
         gallery=gallery,
         agreement=_agreement(results),
         overlap=_overlap(results),
+        further=further_tables(results),
         rejections=rejections(
             rejected, results["accounting"].get("rejected_by_reason") or {}, words.get("reasons") or {}
         ),
@@ -203,14 +205,17 @@ def _scatter(results: Mapping[str, Any]) -> Markup:
 
 
 def _gaps(results: Mapping[str, Any]) -> list[tuple[str, str, list[str], list[str], str]]:
-    """What is not estimable or tied: task, verdict, estimates, encoders, why; estimates alike in all else together."""
+    """What is not estimable, tied or not tested: task, verdict, estimates, encoders, why; what is alike together."""
     name = titles(results)
     encoders: dict[tuple[str, str, str, str], list[str]] = {}
     for task in tasks_of(results):
-        tied = [
-            (estimate, row) for estimate, rows in shown_rows(results, task) for row in rows if row["status"] == "tied"
+        said = [
+            (estimate, row)
+            for estimate, rows in shown_rows(results, task)
+            for row in rows
+            if row.get("D") is not None and verdict(row).code in ("tied", "small", "untested")
         ]
-        for estimate, row in (*not_estimable_rows(results, task), *tied):
+        for estimate, row in (*not_estimable_rows(results, task), *said):
             says = verdict(row)
             encoders.setdefault((task, says.code, says.why, estimate.label), []).append(name[row["encoder"]])
     alike: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}

@@ -14,6 +14,7 @@ from .wording import MISSING, count
 
 # At most this many files are listed for each reason; rejected.csv has them all.
 LISTED_FILES = 20
+ABSOLUTE = re.compile(r"(/|[A-Za-z]:[/\\]|\\\\).")
 MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
@@ -103,6 +104,8 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
     >>> list(flat({"k": 5, "sets": {"by": "patient"}, "none": None}))
     [('k', '5'), ('sets.by', 'patient'), ('none', 'not set')]
+    >>> list(flat({"output_dir": "/home/somebody/eval"}))
+    [('output_dir', '…/eval')]
     """
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
@@ -193,6 +196,8 @@ def moment(text: str) -> str:
 def _scalar(value: Any) -> str:
     if value is None:
         return "not set"
+    if isinstance(value, str) and ABSOLUTE.match(value):
+        return "…/" + re.split(r"[/\\]", value.rstrip("/\\"))[-1]  # a folder's place is nobody's business
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 

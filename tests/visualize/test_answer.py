@@ -143,3 +143,11 @@ def test_not_worse_needs_every_encoder():
         ("a", 0.2, 0.1, 0.3, 0.01), ("b", 0.4, None, None, 0.01), ranking={"a": {"not_worse_than_best": True}}
     )
     assert not_worse(document, "chest", document["discordance"])[0] is None
+
+
+def test_an_untrained_encoder_that_separates_is_a_warning():
+    document = small(("a", 0.2, 0.15, 0.25, 0.01), ("noise", 0.3, 0.25, 0.35, 0.01))
+    assert not [s for s in task_answer(document, "chest").sentences if s.startswith("Mind")]
+    document["encoders"][1] |= {"trained": None, "objective": "none (untrained)"}
+    (warning,) = [s for s in task_answer(document, "chest").sentences if s.startswith("Mind")]
+    assert warning.startswith("Mind that NOISE, which was never trained, is better than chance for Edema:")

@@ -284,3 +284,31 @@ def test_negative_queries_are_no_examples(tmp_path):
     frames = synthetic.frames(document)
     frames["queries"]["label"] = 0
     assert "No query was scored" in write(tmp_path, document, frames=frames)
+
+
+def test_further_measures_are_shown(tmp_path):
+    document = synthetic.three_encoders()
+    document["retention"] = [
+        {"encoder": "rad_dino", "task": "chest", "finding": "Pneumonia", "retention": 0.62, "control": 0.71}
+    ]
+    page = Page(write(tmp_path, document))
+    assert "How much of a feature is left" in page.text
+    assert "0.620" in page.text
+    assert "Paired differences" in page.text
+
+
+def test_places_on_a_disk_do_not_appear(tmp_path):
+    document = synthetic.one_encoder()
+    document["options"] |= {"output_dir": "/home/somebody/eval", "weights_dir": "C:\\Users\\somebody\\weights"}
+    text = write(tmp_path, document)
+    assert "somebody" not in text
+    assert "…/eval" in text
+    assert "…/weights" in text
+
+
+def test_what_is_not_tested_is_listed_with_its_reason(tmp_path):
+    document = synthetic.three_encoders()
+    for row in document["discordance"]:
+        if row["finding"] == "Edema":
+            row |= {"p_chance": None, "q_chance": None, "chance_reason": "61 % of the positives can move"}
+    assert "no permutation test: 61 % of the positives can move" in Page(write(tmp_path, document)).text

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from candor_monai.visualize.further_tables import MOST_ROWS, WARNING, further_tables
+
+from . import synthetic
+
+
+def test_heads_by_hand():
+    document = synthetic.one_encoder()
+    document["probe"] = [
+        {"encoder": "rad_dino", "task": "chest", "finding": "Edema", "level": "finding", "auroc": 0.7}
+        | {"auroc_lo": 0.6, "auroc_hi": 0.8, "miss_rate": None, "n_test_positive": 1200, "reason": None},
+        {
+            "encoder": "rad_dino",
+            "task": "chest",
+            "finding": "",
+            "level": "task",
+            "auroc": 0.75,
+            "n_test_positive": None,
+        },
+    ]
+    (table,) = further_tables(document)
+    assert table.columns == ("encoder", "task", "finding", "auroc", "n test positive")
+    assert table.numeric == (False, False, False, True, True)
+    assert table.rows == (
+        ("RAD-DINO", "chest", "all", "0.750", "–"),
+        ("RAD-DINO", "chest", "Edema", "0.700 (0.600 to 0.800)", "1,200"),
+    )
+    assert table.note == WARNING
+
+
+def test_no_rows_no_table():
+    assert further_tables(synthetic.one_encoder()) == []
+    assert further_tables(synthetic.one_encoder() | {"probe": [], "retention": []}) == []
+
+
+def test_pairs_with_the_best_encoder():
+    document = synthetic.three_encoders()
+    (table,) = further_tables(document)
+    assert table.total == 2
+    assert {row[2] for row in table.rows} == {"RAD-DINO"}
+    assert all(" to " in row[5] for row in table.rows)
+
+
+def test_long_tables_are_cut():
+    document = synthetic.one_encoder()
+    document["ablations"] = [{"ablation": f"k = {i}", "D": 0.3} for i in range(MOST_ROWS + 7)]
+    (table,) = further_tables(document)
+    assert (len(table.rows), table.total) == (MOST_ROWS, MOST_ROWS + 7)
