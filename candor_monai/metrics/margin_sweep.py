@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from . import neighbours as nb
 from .discordance import neighbour_mean
@@ -21,7 +20,6 @@ from .sweep import union
 from .sweep_space import Operand, SweepSpace, choose_precision
 
 _IMAGES = 2048
-_GROUP = 16
 
 
 @dataclass(frozen=True)
@@ -162,30 +160,25 @@ def _listed(
     A query is left when its k-th score is not above zero (the bits of bfloat16 compare as whole numbers only there),
     when it has too few candidates, or too many near ties.
     """
-    width, count = len(queries), len(candidates)
-    groups = -(-count // _GROUP)
-    scores = torch.empty((groups * _GROUP, width), dtype=space.dtype)
-    torch.mm(candidates.matrix, queries.matrix.T, out=scores[:count])
-    table = (scores.view(torch.int16) if space.dtype == torch.bfloat16 else scores).numpy()
-    least = nb.least_score(table.dtype)
-    table[count:] = least
-    table[excluded[1], excluded[0]] = least
+    width = len(queries)
+    scores = nb.Scores(space, candidates, queries.matrix, excluded)
+    groups = len(scores.table) // nb.GROUP
     if groups < 2 * k:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.arange(width)
-    peaks = table.reshape(groups, _GROUP, width).max(axis=1)
+    peaks = scores.peaks()
     kth = np.partition(np.ascontiguousarray(peaks.T), groups - k, axis=1)[:, groups - k]
     error = space.error(candidates, queries)
-    limit, served = _limit(space, kth, error, table.dtype)
+    limit, served = _limit(space, kth, error, scores.dtype)
     hit = peaks >= limit
     group, query = np.divmod(np.flatnonzero(hit), width)
-    inside = table.reshape(groups, _GROUP, width)[group, :, query]
+    inside = scores.table.reshape(groups, nb.GROUP, width)[group, :, query]
     which, place = np.nonzero(inside >= limit[query][:, None])
-    query, candidate, value = query[which], group[which] * _GROUP + place, inside[which, place]
+    query, candidate, value = query[which], group[which] * nb.GROUP + place, inside[which, place]
     query, candidate, value = _by_query_and_value(query, candidate, value)
     number = np.bincount(query, minlength=width)
     start = np.cumsum(number) - number
     full = np.flatnonzero(number >= k)
-    limit[full] = np.maximum(limit[full], _limit(space, value[start[full] + k - 1], error[full], table.dtype)[0])
+    limit[full] = np.maximum(limit[full], _limit(space, value[start[full] + k - 1], error[full], scores.dtype)[0])
     served &= number <= nb.LONG
     keep = (value >= limit[query]) & served[query]
     return query[keep], candidate[keep], np.flatnonzero(~served)

@@ -17,7 +17,7 @@ from .sweep_space import Operand, SweepSpace, choose_precision
 
 # A query with more candidates than this inside the error bound is settled by the float64 way.
 LONG = 512
-_GROUP = 16
+GROUP = 16
 _SCORES = 2**25
 _PART = 16384
 
@@ -158,7 +158,7 @@ def shortlist(
             last = min(first + width, len(queries))
             inside = (excluded[0][low:high] >= first) & (excluded[0][low:high] < last)
             out = excluded[0][low:high][inside] - first, excluded[1][low:high][inside] - start
-            scores = _ordered(space, part, queries, first, last, out)
+            scores = Scores(space, part, queries.matrix[first:last], out)
             counts.scored += (stop - start) * (last - first)
             found = _above(space, scores, error[first:last], k, floor[first:last], long[first:last])
             pieces.append((found[0] + first, found[1] + start, found[2], error[first:last][found[0]]))
@@ -224,32 +224,58 @@ def _sorted_by_candidate(pairs: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarr
     return pairs[0][by], pairs[1][by]
 
 
-def _ordered(
-    space: SweepSpace,
-    part: Operand,
-    queries: Operand,
-    first: int,
-    last: int,
-    excluded: tuple[np.ndarray, np.ndarray],
-) -> np.ndarray:
-    """Scores as numbers that NumPy compares fast, shape (candidates padded to groups, queries).
+class Scores:
+    """A block of scores as numbers that NumPy compares fast, shape (candidates padded to groups, queries).
 
-    A bfloat16 score becomes the int16 of the same order; excluded and padded places hold the least value.
+    bfloat16 scores are looked at as the whole numbers of their bits. These compare as the scores do as long as the
+    larger is above zero, which is so of the nearest candidates but for odd sets; :meth:`order` makes it so of all.
+    Excluded and padded places hold a number below every score.
     """
-    members = len(part)
-    padded = -(-members // _GROUP) * _GROUP
-    view = Operand(queries.matrix[first:last], queries.length, queries.residual, queries.shift)
-    scores = torch.empty((padded, last - first), dtype=space.dtype)
-    torch.mm(part.matrix, view.matrix.T, out=scores[:members])
-    if space.dtype == torch.bfloat16:
-        table = scores.view(torch.int16).numpy()
-        flip_negative(table[:members])
-    else:
-        table = scores.numpy()
-    least = least_score(table.dtype)
-    table[members:] = least
-    table[excluded[1], excluded[0]] = least
-    return table
+
+    def __init__(
+        self,
+        space: SweepSpace,
+        part: Operand,
+        queries: torch.Tensor,
+        excluded: tuple[np.ndarray, np.ndarray],
+    ) -> None:
+        members = len(part)
+        padded = -(-members // GROUP) * GROUP
+        scores = torch.empty((padded, len(queries)), dtype=space.dtype)
+        torch.mm(part.matrix, queries.T, out=scores[:members])
+        self.ordered = space.dtype != torch.bfloat16
+        self.table = (scores if self.ordered else scores.view(torch.int16)).numpy()
+        self._members = members
+        self._excluded = excluded
+        self._leave_out()
+
+    @property
+    def dtype(self) -> np.dtype:
+        """int16 for bfloat16 scores, else that of the scores."""
+        return self.table.dtype
+
+    def order(self) -> None:
+        """Make the numbers compare as the scores do, below zero too."""
+        if not self.ordered:
+            flip_negative(self.table)
+            self.ordered = True
+            self._leave_out()
+
+    def peaks(self) -> np.ndarray:
+        """The largest of every group of candidates, shape (groups, queries)."""
+        return self.table.reshape(-1, GROUP, self.table.shape[1]).max(axis=1)
+
+    def values(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers of the table as float64; what was left out is -inf."""
+        if self.dtype != np.int16:
+            return numbers.astype(np.float64)
+        out = raw_values(numbers ^ ((numbers >> 15) & np.int16(0x7FFF)) if self.ordered else numbers)
+        out[numbers == least_score(self.dtype)] = -np.inf
+        return out
+
+    def _leave_out(self) -> None:
+        self.table[self._members :] = least_score(self.dtype)
+        self.table[self._excluded[1], self._excluded[0]] = least_score(self.dtype)
 
 
 def flip_negative(bits: np.ndarray) -> None:
@@ -260,16 +286,6 @@ def flip_negative(bits: np.ndarray) -> None:
 def least_score(dtype: np.dtype) -> float | int:
     """Stands for a pair that is left out: below every score."""
     return int(np.iinfo(dtype).min) if dtype.kind == "i" else -np.inf
-
-
-def _values(table: np.ndarray) -> np.ndarray:
-    """Ordered scores back as float64; the least value is -inf."""
-    if table.dtype != np.int16:
-        return table.astype(np.float64)
-    bits = table ^ ((table >> 15) & np.int16(0x7FFF))
-    out = (bits.astype(np.int32) << 16).view(np.float32).astype(np.float64)
-    out[table == least_score(table.dtype)] = -np.inf
-    return out
 
 
 def raw_values(raw: np.ndarray) -> np.ndarray:
@@ -310,34 +326,44 @@ def score_limit(space: SweepSpace, floor: np.ndarray, error: np.ndarray) -> np.n
 
 
 def _above(
-    space: SweepSpace, scores: np.ndarray, error: np.ndarray, k: int, floor: np.ndarray, long: np.ndarray
+    space: SweepSpace, scores: Scores, error: np.ndarray, k: int, floor: np.ndarray, long: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(query, candidate, value) of the scores that may be among the k largest; ``floor`` and ``long`` are updated."""
-    padded, width = scores.shape
-    groups = padded // _GROUP
-    if groups >= 4 * k:
-        peaks, size = scores.reshape(groups, _GROUP, width).max(axis=1), _GROUP
-    else:
-        peaks, size = scores, 1
-    if len(peaks) >= k:
-        place = len(peaks) - k
-        kth = _values(np.partition(np.ascontiguousarray(peaks.T), place, axis=1)[:, place])
-        np.maximum(
-            floor, lower_bound(space, np.where(np.isfinite(kth), kth, 0.0), error), out=floor, where=kth > -np.inf
-        )
-    limit = floor_to(score_limit(space, np.where(np.isfinite(floor), floor, -4.0), error), scores.dtype)
+    peaks, limit = _peaks_and_limit(space, scores, error, k, floor)
+    if not scores.ordered and bool((limit <= 0).any()):
+        scores.order()
+        peaks, limit = _peaks_and_limit(space, scores, error, k, floor)
     limit = np.where(long, greatest_score(scores.dtype), limit)
     hit = peaks >= limit
     crowded = hit.sum(axis=0) > LONG
     if crowded.any():
         long |= crowded
         hit &= ~crowded
-    group, query = np.divmod(np.flatnonzero(hit), width)
-    if size == 1:
-        return query, group, _values(scores[group, query])
-    inside = scores.reshape(groups, size, width)[group, :, query]
+    group, query = np.divmod(np.flatnonzero(hit), len(limit))
+    if len(peaks) == len(scores.table):
+        return query, group, scores.values(peaks[group, query])
+    inside = scores.table.reshape(len(peaks), GROUP, len(limit))[group, :, query]
     which, member = np.nonzero(inside >= limit[query][:, None])
-    return query[which], group[which] * size + member, _values(inside[which, member])
+    return query[which], group[which] * GROUP + member, scores.values(inside[which, member])
+
+
+def _peaks_and_limit(
+    space: SweepSpace, scores: Scores, error: np.ndarray, k: int, floor: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Largest scores of groups (or all scores, where there are few), and the limit that the k-th of them sets.
+
+    The limit is not above zero when a k-th score is not, so that scores that do not compare yet are found out.
+    """
+    peaks = scores.peaks() if len(scores.table) >= 4 * k * GROUP else scores.table
+    if len(peaks) >= k:
+        place = len(peaks) - k
+        kth = scores.values(np.partition(np.ascontiguousarray(peaks.T), place, axis=1)[:, place])
+        known = kth > (-np.inf if scores.ordered else 0.0)
+        np.maximum(floor, lower_bound(space, np.where(known, kth, 0.0), error), out=floor, where=known)
+        if not scores.ordered and not known.all():
+            return peaks, np.zeros(len(floor), np.int16)
+    limit = score_limit(space, np.where(np.isfinite(floor), floor, -4.0), error)
+    return peaks, floor_to(limit, scores.dtype)
 
 
 def greatest_score(dtype: np.dtype) -> float | int:

@@ -27,7 +27,6 @@ _SHARE = 0.1
 _PART = 4096
 _QUERIES = 4096
 _SAMPLE = 8192
-_GROUP = 16
 
 
 def search(
@@ -199,7 +198,7 @@ def _keep(pool: _Pool, members: np.ndarray, chunk: np.ndarray, want: int, counts
         peaks = _peaks(table)
         hit = np.flatnonzero(peaks >= raw_limit)
         group, query = np.divmod(hit, len(chunk))
-        member = group[:, None] * _GROUP + np.arange(_GROUP)
+        member = group[:, None] * nb.GROUP + np.arange(nb.GROUP)
         np.minimum(member, len(part) - 1, out=member)
         inside = table[member, query[:, None]]
         above = inside >= raw_limit[query][:, None]
@@ -240,10 +239,10 @@ def _raw_scores(part: Operand, queries: Operand, scores: torch.Tensor) -> np.nda
 
 def _peaks(table: np.ndarray) -> np.ndarray:
     """The largest of every 16 candidates, shape (groups, queries)."""
-    whole = len(table) // _GROUP
-    peaks = table[: whole * _GROUP].reshape(whole, _GROUP, table.shape[1]).max(axis=1)
-    if whole * _GROUP < len(table):
-        peaks = np.concatenate([peaks, table[whole * _GROUP :].max(axis=0, keepdims=True)])
+    whole = len(table) // nb.GROUP
+    peaks = table[: whole * nb.GROUP].reshape(whole, nb.GROUP, table.shape[1]).max(axis=1)
+    if whole * nb.GROUP < len(table):
+        peaks = np.concatenate([peaks, table[whole * nb.GROUP :].max(axis=0, keepdims=True)])
     return peaks
 
 

@@ -66,7 +66,7 @@ class Operand:
             span = slice(int(rows[0]), int(rows[-1]) + 1)
             return Operand(self.matrix[span], self.length[span], self.residual[span], self.shift[span])
         index = torch.from_numpy(np.ascontiguousarray(rows))
-        return Operand(self.matrix[index], self.length[rows], self.residual[rows], self.shift[rows])
+        return Operand(self.matrix.index_select(0, index), self.length[rows], self.residual[rows], self.shift[rows])
 
 
 class SweepSpace:
