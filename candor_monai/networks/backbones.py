@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -223,7 +222,7 @@ class CallableBackbone(_Wrapped):
 
     def __init__(
         self,
-        model: Callable[[Tensor], Any],
+        model: Any,
         points: tuple[str, ...],
         prefix_tokens: int | None = None,
         output: int | str | None = None,

@@ -130,7 +130,8 @@ class FrozenEncoder(nn.Module):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the forward path with ``torch.compile``, whose arguments these are."""
-        self._compiled = torch.compile(self.backbone, *args, **kwargs)
+        # Not as a submodule: it shares the backbone's parameters.
+        object.__setattr__(self, "_compiled", torch.compile(self.backbone, *args, **kwargs))
 
     @property
     def compiled(self) -> bool:
@@ -291,8 +292,10 @@ def check_loaded(module: FrozenEncoder) -> None:
             second = tokens[:, 0] if module.feature_point == "cls" else module.backbone.mean_patch(tokens)
     except Exception as error:  # whatever a model raises, its owner is told which one and on what
         lines = str(error).strip().splitlines()
+        hint = " It is compiled (torch.compile); without compile it may work." if module.compiled else ""
         raise WeightsError(
-            f"encoder {name!r} cannot encode a test image of 224 × 224: {lines[0] if lines else type(error).__name__}"
+            f"encoder {name!r} cannot encode a test image of 224 × 224: "
+            f"{lines[0][:300] if lines else type(error).__name__}{hint}"
         ) from error
     if first.shape != (1, module.dimension):
         raise WeightsError(

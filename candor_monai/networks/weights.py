@@ -89,11 +89,12 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def _read_safetensors(path: Path, size: int) -> dict[str, Any]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors import SafetensorError, safe_open
 
     try:
-        return load_file(path)
+        with safe_open(path, framework="pt") as file:
+            # Copied one by one: the mapped file may change, and how a tensor lies in it decides last bits.
+            return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise WeightsError(
             f"{path}: damaged or truncated safetensors ({size} bytes); compare its size and sha256 with the "
@@ -169,13 +170,8 @@ def load_strict(
             if key in state and state[key].shape != own[key].shape
         ],
     )
-    module.load_state_dict({key: _owned(value) for key, value in state.items()}, strict=True, assign=True)
-
-
-def _owned(value: Tensor) -> Tensor:
-    """A copy in memory of our own (a mapped file may change under us), float32 when floating."""
-    value = value.detach()
-    return value.to(torch.float32, copy=True) if value.is_floating_point() else value.clone()
+    full = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
+    module.load_state_dict(full, strict=True, assign=True)
 
 
 def complain(
