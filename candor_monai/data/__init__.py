@@ -17,6 +17,7 @@ __getattr__, __dir__ = lazy_attributes(
         "ImageMeta": "decoded_image",
         "RadiographReader": "radiograph_reader",
         "Rejection": "store_rows",
+        "RetentionViews": "retention_views",
         "Sources": "store_rows",
         "StoreDataset": "store_dataset",
         "StoreLoader": "store_dataset",

@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,7 +103,7 @@ class DecodePool:
         self._state: _Crew | None = None
         self._lock = threading.Lock()
 
-    def map(self, items: Iterable[Sequence[Any]]) -> Iterator[Decoded]:
+    def map(self, items: Iterable[Sequence[Any]]) -> Generator[Decoded, None, None]:
         """Decode files, in order, at most ``prefetch`` ahead of the consumer.
 
         Args:

@@ -11,6 +11,7 @@ __getattr__, __dir__ = lazy_attributes(
         "ProgressHandler": "progress",
         "ReportHandler": "report",
         "ResultsSaver": "results_saver",
+        "RetentionHandler": "retention",
         "RunContext": "run_context",
         "SummaryHandler": "summary",
     },

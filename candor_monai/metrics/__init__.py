@@ -28,6 +28,7 @@ _NAMES = {
     "margin_bound": "margin",
     "nearest": "neighbours",
     "neighbour_mean": "discordance",
+    "retention": "retention",
     "stable_fraction": "keyed_hash",
     "tie_rate": "discordance",
     "weighted_mean": "pooling",

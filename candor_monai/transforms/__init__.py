@@ -9,5 +9,7 @@ __getattr__, __dir__ = lazy_attributes(
         "CanonicalImaged": "canonical",
         "LoadRadiograph": "radiograph",
         "LoadRadiographd": "radiograph",
+        "OccludeBox": "occlusion",
+        "OccludeBoxd": "occlusion",
     },
 )
