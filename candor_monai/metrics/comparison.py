@@ -17,7 +17,7 @@ from .permutation import NullReplicates
 from .resampling import MAX_EMPTY_SHARE, Replicates
 from .total_interval import SplitReplicates, total_variance
 
-_DRAWS = 20_000
+_DRAWS = 9_999
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def total_difference(first: SplitReplicates, second: SplitReplicates, level: flo
     table = first.table() - second.table()
     if np.isfinite(table).all(axis=(0, 1)).sum() < 2:
         return Difference(estimate, reason="too few candidates to split")
-    sd = float(np.sqrt(total_variance(table, max(first.share, second.share))))
+    sd = float(np.sqrt(total_variance(table, max(first.share, second.share), max(first.thinned, second.thinned))))
     freedom = min(first.freedom, second.freedom)
     reach = float(stats.t.ppf(0.5 + level / 2, freedom)) * sd
     return Difference(estimate, sd, estimate - reach, estimate + reach, studentised_p(estimate, sd, 0.0, freedom))
@@ -133,7 +133,8 @@ def not_worse_than_best(parts: Sequence[SplitReplicates], level: float = 0.95) -
     freedom = min(parts[i].freedom for i in compared)
     for row, i in enumerate(compared):
         others = np.array([other for other in range(len(compared)) if other != row], dtype=np.int64)
-        p[i] = _p_worse(values, tables, row, others, freedom, parts[i].share) if len(others) else 1.0
+        thinned = max(parts[other].thinned for other in compared)
+        p[i] = _p_worse(values, tables, row, others, freedom, parts[i].share, thinned) if len(others) else 1.0
     members = tuple(i for i in compared if float(p[i] or 0.0) > 1 - level)
     return BestSet(compared[int(np.argmin(values))], members, tuple(p), reasons)
 
@@ -172,12 +173,18 @@ def _gap(first: SplitReplicates | Replicates, second: SplitReplicates | Replicat
 
 
 def _p_worse(
-    values: np.ndarray, tables: np.ndarray, row: int, others: np.ndarray, freedom: float, share: float
+    values: np.ndarray,
+    tables: np.ndarray,
+    row: int,
+    others: np.ndarray,
+    freedom: float,
+    share: float,
+    thinned: float,
 ) -> float:
     """P of a largest studentised distance to the others as large as the observed one, all being equal."""
     gaps = tables[row][None] - tables[others]
     gaps = gaps[..., np.isfinite(gaps).all(axis=(0, 1, 2))]
-    sd = np.sqrt([total_variance(gap, share) for gap in gaps])
+    sd = np.sqrt([total_variance(gap, share, thinned) for gap in gaps])
     distance = values[row] - values[others]
     same = sd == 0  # two encoders that agree on every query in every split
     if (distance[same] > 0).any():

@@ -30,7 +30,8 @@ from .resampling import MIN_POSITIVE_PATIENTS, Interval, uniform_bits
 
 SPLITS = 400
 HUB_SHARE = 0.15
-MAX_SCORED = 4000
+MAX_SCORED = 500
+MARGIN_SPLITS = 200
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class SplitReplicates:
         hubs: how often each patient's images are among the k nearest of a query, shape (U,), float64.
         most: largest effective number of queries (infinite for an AUROC).
         share: of the variance that the candidates of a half have in common, to be added: `hub_share`.
+        thinned: the queries' own variance over what it is in the splits, where only some of the scored images
+            are taken (an AUROC); 1: all are.
         reason: why no interval can be given, or None.
     """
 
@@ -60,6 +63,7 @@ class SplitReplicates:
     hubs: np.ndarray
     most: float
     share: float = HUB_SHARE
+    thinned: float = 1.0
     reason: str | None = None
 
     def table(self) -> np.ndarray:
@@ -137,44 +141,47 @@ def total_margin_replicates(
 ) -> SplitReplicates:
     """The margin classifier's AUROC of one cell in both halves of every split.
 
-    Of each label at most `max_scored` images are scored in the splits, the first by `rank`; the estimate is
-    of all. With more images than that the interval is a little too wide, never too narrow.
+    Of each label at most `max_scored` images are scored in the splits, the first by `rank`, and the first
+    `MARGIN_SPLITS` splits are taken. The estimate is of all images; the part of the variance that is the scored
+    images' own is scaled to all of them, by the ratio of the two conditional variances (DeLong, by patient).
 
     Args:
         cell, features, units, bits, k, same_patient, min_patients: as in `total_replicates`.
         rank: a random number of each image that knows nothing of labels, shape (N,).
         max_scored: images of each label that are scored.
     """
+    bits = bits[:, :MARGIN_SPLITS]
     reason = _few(cell, units, min_patients) if cell.margin is not None else "no margin classifier"
-    scored = np.array([]) if cell.margin is None else cell.margin
-    label = np.arange(len(scored)) < len(cell.rows_pos)
-    known = np.isfinite(scored)
-    estimate = _auroc(scored[known], label[known])
-    weight = int(cell.own.sum())
+    margin = np.empty(0) if cell.margin is None else cell.margin
+    known = np.isfinite(margin)
+    everything = np.concatenate([cell.rows_pos, cell.rows_neg])[: len(margin)][known]
+    scores, label = margin[known], (np.arange(len(margin)) < len(cell.rows_pos))[known]
+    estimate, weight = _auroc(scores, label), float(cell.own.sum())
     if reason is None and estimate is None:
         reason = "no image of one label has a margin"
     if reason is not None:
         return _without(estimate, weight, bits.shape[1], reason)
-    parts = [side[np.argsort(rank[side], kind="stable")[:max_scored]] for side in (cell.rows_pos, cell.rows_neg)]
-    rows, positive = np.concatenate(parts), np.arange(sum(map(len, parts))) < len(parts[0])
+    chosen = np.concatenate(
+        [
+            one[np.argsort(rank[everything[one]], kind="stable")[:max_scored]]
+            for one in map(np.flatnonzero, (label, ~label))
+        ]
+    )
+    rows, positive = everything[chosen], label[chosen]
     halves, lists = _prepared(cell, rows, features, units, bits, k, same_patient)
     near = halves.mean_distance(lists[1], halves.negative_half) - halves.mean_distance(lists[0], halves.positive_half)
-    rarer = positive if positive.sum() <= (~positive).sum() else ~positive
-    inside = np.stack([(halves.query_half == side) for side in (1, 2)])
-    shares = inside[:, rarer].sum(axis=1) * (weight / rarer.sum())
-    numerators = np.zeros((2, 2, bits.shape[1]))
-    usable = np.ones(bits.shape[1], bool)
-    for split in range(bits.shape[1]):
-        for a in (0, 1):
-            mine = inside[a, :, split]
-            for b in (0, 1):
-                score = near[b, mine, split]
-                there = np.isfinite(score)
-                value = _auroc(score[there], positive[mine][there])
-                usable[split] &= value is not None
-                numerators[a, b, split] = (value or 0.0) * shares[a, split]
-    made = _replicates(rows[rarer], units, halves, lists, estimate, numerators, shares * usable, np.inf)
-    return replace(made, weight=float(weight))
+    rarer = positive if 2 * positive.sum() <= len(positive) else ~positive
+    inside = np.stack([halves.query_half == side for side in (1, 2)])
+    below = inside[:, rarer].sum(axis=1) * (weight / rarer.sum())
+    table = _auroc_table(near, inside, positive)
+    below = below * np.isfinite(table).all(axis=(0, 1))
+    numerators = np.where(below[:, None] > 0, table, 0.0) * below[:, None]
+    made = _replicates(rows[rarer], units, halves, lists, estimate, numerators, below, np.inf)
+    thinned = 1.0
+    if len(rows) < len(everything):
+        part = auroc_variance(scores[chosen], positive, units[rows])
+        thinned = min(auroc_variance(scores, label, units[everything]) / part, 1.0) if part > 0 else 1.0
+    return replace(made, weight=weight, thinned=thinned)
 
 
 def pool_splits(parts: Sequence[SplitReplicates]) -> SplitReplicates:
@@ -202,6 +209,7 @@ def pool_splits(parts: Sequence[SplitReplicates]) -> SplitReplicates:
         hubs,
         sum(part.most for part in present),
         sum(part.weight * part.share for part in present) / total if total > 0 else HUB_SHARE,
+        max((part.thinned for part in present), default=1.0),
         reasons[0] if reasons else None,
     )
 
@@ -232,20 +240,22 @@ def weighted_mean_splits(parts: Sequence[SplitReplicates], weights: Sequence[flo
         hubs,
         sum(part.most for part in parts),
         float(np.dot(share, [part.share for part in parts])),
+        max(part.thinned for part in parts),
         reasons[0] if reasons else None,
     )
 
 
-def total_variance(table: np.ndarray, share: float = HUB_SHARE) -> float:
+def total_variance(table: np.ndarray, share: float = HUB_SHARE, thinned: float = 1.0) -> float:
     """Variance of a value from what it is in the two halves of many splits.
 
     Args:
         table: [a, b] is the value of queries of half a against candidates of half b, shape (2, 2, B); NaN where
             a split cannot be used.
         share: of the variance that the candidates of a half have in common, to be added.
+        thinned: what is left of the queries' own variance when all images are scored, not those of the splits.
 
     Returns:
-        mean (T₁₁ − T₂₂)²/4, plus that share.
+        mean (T₁₁ − T₂₂)²/4, plus that share, less what all queries take away.
 
     Raises:
         ValueError: fewer than two splits can be used.
@@ -262,7 +272,8 @@ def total_variance(table: np.ndarray, share: float = HUB_SHARE) -> float:
     halves = np.mean((first - second) ** 2) / 4
     candidates = np.mean(((first + back - across - second) / 2) ** 2)
     chance = np.var((first - across - back + second) / 2)
-    return float(halves + share * max((candidates - chance) / 2, 0.0))
+    queries = (np.mean(((first + across - back - second) / 2) ** 2) + chance) / 4
+    return float(halves + share * max((candidates - chance) / 2, 0.0) - (1 - thinned) * min(queries, halves))
 
 
 def total_interval(replicates: SplitReplicates, level: float = 0.95) -> Interval:
@@ -275,7 +286,7 @@ def total_interval(replicates: SplitReplicates, level: float = 0.95) -> Interval
     value, reason = replicates.estimate, _reason(replicates)
     if value is None or reason is not None:
         return Interval(estimate=value, reason=reason or "no query")
-    variance = total_variance(replicates.table(), replicates.share)
+    variance = total_variance(replicates.table(), replicates.share, replicates.thinned)
     number = _effective_queries(replicates, variance)
     quantile = float(stats.t.ppf(0.5 + level / 2, replicates.freedom))
     ratio = quantile**2 / number
@@ -289,9 +300,33 @@ def total_p(replicates: SplitReplicates, null: float = 0.5) -> float | None:
     value = replicates.estimate
     if value is None or _reason(replicates) is not None:
         return None
-    number = _effective_queries(replicates, total_variance(replicates.table(), replicates.share))
+    number = _effective_queries(replicates, total_variance(replicates.table(), replicates.share, replicates.thinned))
     ratio = abs(value - null) / np.sqrt(null * (1 - null) / number)
     return float(2 * stats.t.sf(ratio, replicates.freedom))
+
+
+def auroc_variance(scores: np.ndarray, positive: np.ndarray, units: np.ndarray) -> float:
+    """Variance of an AUROC over patients, the scores being given (DeLong et al. 1988, by patient: Obuchowski 1997).
+
+    Args:
+        scores: shape (N,).
+        positive: shape (N,), bool, some of either.
+        units: code of each image's patient, shape (N,), int64.
+
+    Examples:
+        >>> round(auroc_variance(np.array([1.0, 3.0, 2.0, 0.0]), np.array([1, 1, 0, 0], bool), np.arange(4)), 4)
+        0.0625
+    """
+    wins, losses = int(positive.sum()), int((~positive).sum())
+    ranks = stats.rankdata(scores)
+    share = np.empty(len(scores))
+    share[positive] = (ranks[positive] - stats.rankdata(scores[positive])) / losses
+    share[~positive] = 1 - (ranks[~positive] - stats.rankdata(scores[~positive])) / wins
+    share -= share[positive].mean()
+    share[positive] /= wins
+    share[~positive] /= losses
+    by_patient = np.bincount(np.unique(units, return_inverse=True)[1], share)
+    return float(by_patient @ by_patient)
 
 
 def effective_number(counts: np.ndarray) -> float:
@@ -346,7 +381,7 @@ def _without(estimate: float | None, weight: float, splits: int, reason: str) ->
     none = np.empty(0)
     table, below = np.zeros((2, 2, splits)), np.zeros((2, splits))
     codes = none.astype(np.int64)
-    return SplitReplicates(estimate, float(weight), table, below, codes, none, none, 0.0, HUB_SHARE, reason)
+    return SplitReplicates(estimate, float(weight), table, below, codes, none, none, 0.0, reason=reason)
 
 
 def _prepared(
@@ -380,8 +415,28 @@ def _replicates(
     reason = None if usable.sum() >= 2 else "too few candidates to split"
     below, share = denominators * usable, hub_share(halves.full, len(lists[0]))
     return SplitReplicates(
-        estimate, float(len(rows)), numerators * usable, below, involved, queries, hubs, most, share, reason
+        estimate, float(len(rows)), numerators * usable, below, involved, queries, hubs, most, share, reason=reason
     )
+
+
+def _auroc_table(near: np.ndarray, inside: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    """AUROC of the images of half a by the candidates of half b, shape (2, 2, B); NaN where there is none.
+
+    Args:
+        near: scores by the candidates of half b, shape (2, images, B).
+        inside: whether an image is in half a, shape (2, images, B).
+        positive: shape (images,).
+    """
+    out = np.full((2, 2, near.shape[2]), np.nan)
+    for split in range(near.shape[2]):
+        for a in (0, 1):
+            mine = inside[a, :, split]
+            for b in (0, 1):
+                score = near[b, mine, split]
+                there = np.isfinite(score)
+                value = _auroc(score[there], positive[mine][there])
+                out[a, b, split] = np.nan if value is None else value
+    return out
 
 
 def _auroc(scores: np.ndarray, positive: np.ndarray) -> float | None:

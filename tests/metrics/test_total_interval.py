@@ -11,6 +11,7 @@ from scipy import stats
 from candor_monai.metrics.half_samples import Halves
 from candor_monai.metrics.total_interval import (
     SplitReplicates,
+    auroc_variance,
     effective_number,
     hub_share,
     pool_splits,
@@ -98,6 +99,33 @@ def test_margin_auroc_in_halves() -> None:
     assert found.estimate == pytest.approx(np.mean(margin > 0))
     interval = total_interval(found)
     assert interval.lo < found.estimate < interval.hi
+
+
+def test_scoring_some_images_gives_the_variance_of_all() -> None:
+    def spread(max_scored: int) -> float:
+        variances = []
+        for seed in range(8):
+            cell, features, units = gaussian_cell(seed, 240, 240, shift=1.0, offset=6.0, width=32)
+            bits = split_bits(NAMES[:480], 42, 60)
+            rank = np.random.default_rng(seed).random(480)
+            found = total_margin_replicates(cell, features, units, bits, rank, max_scored=max_scored)
+            assert (found.thinned < 0.5) == (max_scored == 60)
+            variances.append(total_interval(found).sd ** 2)
+        return float(np.sqrt(np.mean(variances)))
+
+    assert spread(60) == pytest.approx(spread(1000), rel=0.2)
+
+
+def test_auroc_variance_equals_delong() -> None:
+    rng = np.random.default_rng(0)
+    scores, positive = rng.normal(size=90), np.arange(90) < 40
+    scores[positive] += 1
+    pairs = np.sign(scores[positive][:, None] - scores[~positive][None, :]) / 2 + 0.5
+    v10, v01 = pairs.mean(axis=1), pairs.mean(axis=0)
+    expected = v10.var() / 40 + v01.var() / 50
+    assert auroc_variance(scores, positive, np.arange(90)) == pytest.approx(expected)
+    twice = auroc_variance(np.tile(scores, 2), np.tile(positive, 2), np.tile(np.arange(90), 2))
+    assert twice == pytest.approx(expected)
 
 
 def test_same_input_same_interval_and_row_order_changes_nothing() -> None:
