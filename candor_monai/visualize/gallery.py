@@ -12,13 +12,15 @@ from markupsafe import Markup
 
 from .neighbours import discordant_examples, nearest_neighbours
 from .pictures import Pictures
+from .report_rows import MATRIX_FINDINGS
 from .wording import group_name, number
 
 # A page with more examples than this shows smaller pictures.
 MANY_EXAMPLES = 150
-# Bytes of markup of an example without its tiles, and of a tile without its picture.
-MARKUP_OF_EXAMPLE = 900
-MARKUP_OF_ID = 150
+# Bytes of markup of an example without its tiles, of a tile without its image id, and how often an id is in it.
+MARKUP_OF_EXAMPLE = 800
+MARKUP_OF_TILE = 190
+IDS_OF_TILE = 3
 AGREES = 1e-6
 
 
@@ -95,7 +97,9 @@ def build_gallery(
     count: int = 3,
     budget: int = 5_000_000,
 ) -> Gallery:
-    """Choose the examples, find their neighbours, and take as many as the budget allows, the clearest first.
+    """Choose the examples, find their neighbours, and take as many as the budget allows: the clearest first.
+
+    Tasks of many classes (birds, aircraft) come after the others.
 
     Args:
         results: the results.
@@ -116,8 +120,11 @@ def build_gallery(
     examples = discordant_examples(queries, count)
     chosen = len(examples)
     if chosen:
-        place = examples["encoder"].map(lambda name: rank.get(name, len(rank)))
-        examples = examples.assign(encoder_place=place).sort_values(["place", "encoder_place"], kind="stable")
+        many = {task: n > MATRIX_FINDINGS for task, n in examples.groupby("task")["finding"].nunique().items()}
+        examples = examples.assign(
+            class_task=examples["task"].map(many),
+            encoder_place=examples["encoder"].map(lambda name: rank.get(name, len(rank))),
+        ).sort_values(["class_task", "place", "encoder_place"], kind="stable")
         examples = examples.iloc[: max(0, budget) // MARKUP_OF_EXAMPLE]
     if neighbours is None and features is not None and len(examples):
         neighbours = nearest_neighbours(
@@ -129,14 +136,15 @@ def build_gallery(
             exclude_same_patient=bool(options.get("exclude_same_patient", False)),
         )
     found = _by_query(neighbours)
-    pictures = Pictures(thumbnails if images else lambda image_id: None, 64 if chosen > MANY_EXAMPLES else 96)
+    pictures = Pictures(thumbnails, *((64, 64) if chosen > MANY_EXAMPLES else (96, 176)))
     records: list[dict[str, Any]] = examples.to_dict("records")  # type: ignore[assignment]
     kept: dict[tuple[str, str, str], list[Example]] = {}
     spent = shown = 0
     for row in records:
         near = found.get((row["encoder"], row["task"], row["finding"], row["image_id"]), {1: [], 0: []})
         ids = [row["image_id"], *(i for side in near.values() for i, _ in side)]
-        spent += MARKUP_OF_EXAMPLE + (pictures.cost(ids) if images else MARKUP_OF_ID * len(ids))
+        spent += MARKUP_OF_EXAMPLE + sum(MARKUP_OF_TILE + IDS_OF_TILE * len(i) for i in ids)
+        spent += pictures.cost(ids[1:]) + pictures.cost(ids[:1], large=True) if images else 0
         if spent > budget:
             break
         kept.setdefault((row["task"], row["finding"], row["encoder"]), []).append(_example(row, near, pictures, images))
@@ -166,10 +174,10 @@ def _by_query(neighbours: pd.DataFrame | None) -> dict[tuple[str, ...], dict[int
 def _example(
     row: Mapping[str, Any], near: Mapping[int, list[tuple[str, float]]], pictures: Pictures, images: bool
 ) -> Example:
-    def tile(image_id: str, what: str, similarity: float | None) -> Tile:
+    def tile(image_id: str, what: str, similarity: float | None, large: bool = False) -> Tile:
         text = "" if similarity is None else number(similarity, 4)
         alternative = f"{what}, image {image_id}" + (f", similarity {text}" if text else "")
-        return Tile(pictures.show(image_id, alternative) if images else None, image_id, text)
+        return Tile(pictures.show(image_id, alternative, large) if images else None, image_id, text)
 
     means = {value: float(np.mean([s for _, s in side])) for value, side in near.items() if side}
     agrees = all(
@@ -178,7 +186,7 @@ def _example(
         if value in means and row.get(name) is not None
     )
     return Example(
-        query=tile(row["image_id"], f"positive for {row['finding']}, the image asked about", None),
+        query=tile(row["image_id"], f"positive for {row['finding']}, the image asked about", None, large=True),
         positives=tuple(tile(i, "nearest positive", s) for i, s in near[1]),
         negatives=tuple(tile(i, "nearest negative", s) for i, s in near[0]),
         group=group_name(row["group"]),

@@ -8,7 +8,9 @@ from markupsafe import Markup, escape
 
 from .wording import number
 
-CELL, ROW, LABEL = 46, 26, 150
+CELL, ROW, LABEL, BOTTOM = 46, 26, 150, 108
+# Luminance at which black and white text are equally legible (4.6 : 1).
+EVEN = 0.179
 # Blue to white to orange: told apart by colour-blind readers, and by lightness in print.
 BLUE, WHITE, ORANGE = (33, 102, 172), (255, 255, 255), (178, 90, 10)
 
@@ -23,6 +25,17 @@ def colour(value: float, largest: float = 1.0) -> str:
     end = BLUE if share >= 0 else ORANGE
     mixed = (round(w + (e - w) * abs(share)) for w, e in zip(WHITE, end, strict=True))
     return "#" + "".join(f"{c:02x}" for c in mixed)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of a colour as WCAG defines it: 0 black, 1 white.
+
+    >>> luminance("#000000"), luminance("#ffffff")
+    (0.0, 1.0)
+    """
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def heat_map(
@@ -40,7 +53,7 @@ def heat_map(
         an ``<svg>`` element; the numbers are text in it.
     """
     n = len(names)
-    width, height = LABEL + CELL * (n - 1) + 8, ROW * (n - 1) + LABEL
+    width, height = LABEL + CELL * (n - 1) + 8, ROW * (n - 1) + BOTTOM
     parts = []
     for i in range(1, n):
         y = ROW * (i - 1)
@@ -51,10 +64,11 @@ def heat_map(
             if value is None:
                 parts.append(f'<rect class="no" x="{x}" y="{y}" width="{CELL - 2}" height="24"/>')
                 continue
-            dark = abs(value) / largest > 0.6
-            parts.append(f'<rect fill="{colour(value, largest)}" x="{x}" y="{y}" width="{CELL - 2}" height="24"/>')
+            fill = colour(value, largest)
+            parts.append(f'<rect fill="{fill}" x="{x}" y="{y}" width="{CELL - 2}" height="24"/>')
+            shade = "dk" if luminance(fill) > EVEN else "lt"
             parts.append(
-                f'<text class="{"lt" if dark else "dk"}" x="{x + CELL // 2 - 1}" y="{y + 16}" text-anchor="middle">'
+                f'<text class="{shade}" x="{x + CELL // 2 - 1}" y="{y + 16}" text-anchor="middle">'
                 f"{number(value, 2)}</text>"
             )
     for j in range(n - 1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -53,33 +53,36 @@ class Pictures:
     Args:
         thumbnails: gives the pixels of an image id, or None when there are none.
         side: side of a thumbnail in pixels.
+        large: side of a picture that is shown large.
     """
 
-    def __init__(self, thumbnails: Callable[[str], np.ndarray | None], side: int = SIDE) -> None:
+    def __init__(self, thumbnails: Callable[[str], np.ndarray | None], side: int = SIDE, large: int = SIDE) -> None:
         self.thumbnails = thumbnails
-        self.side = side
-        self.addresses: dict[str, str | None] = {}
-        self.number: dict[str, int] = {}
+        self.sides = {False: side, True: large}
+        self.addresses: dict[tuple[str, int], str | None] = {}
+        self.number: dict[tuple[str, int], int] = {}
 
-    def address(self, image_id: str) -> str | None:
+    def address(self, image_id: str, large: bool = False) -> str | None:
         """The picture's ``data:`` address, made at first use; None when the image cannot be shown."""
-        if image_id not in self.addresses:
+        key = (image_id, self.sides[large])
+        if key not in self.addresses:
             pixels = self.thumbnails(image_id)
-            self.addresses[image_id] = None if pixels is None else data_uri(pixels, self.side)
-        return self.addresses[image_id]
+            self.addresses[key] = None if pixels is None else data_uri(pixels, self.sides[large])
+        return self.addresses[key]
 
-    def cost(self, image_ids: list[str]) -> int:
-        """Bytes that showing these images would add to the page."""
-        new = {i for i in image_ids if i not in self.number}
-        return sum(len(self.address(i) or "") + 120 for i in new) + 150 * len(image_ids)
+    def cost(self, image_ids: Sequence[str], large: bool = False) -> int:
+        """Bytes that these images would add to the page's store of pictures."""
+        new = {i for i in image_ids if (i, self.sides[large]) not in self.number}
+        return sum(len(self.address(i, large) or "") + 120 for i in new)
 
-    def show(self, image_id: str, alternative: str) -> Markup:
+    def show(self, image_id: str, alternative: str, large: bool = False) -> Markup:
         """The element that shows the picture here."""
-        if self.address(image_id) is None:
+        if self.address(image_id, large) is None:
             return Markup(f'<span class="th none" role="img" aria-label="{escape(alternative)}">no picture</span>')
-        number = self.number.setdefault(image_id, len(self.number))
+        side = self.sides[large]
+        number = self.number.setdefault((image_id, side), len(self.number))
         return Markup(
-            f'<svg class="th" viewBox="0 0 {self.side} {self.side}" role="img" aria-label="{escape(alternative)}">'
+            f'<svg class="th" viewBox="0 0 {side} {side}" role="img" aria-label="{escape(alternative)}">'
             f'<use href="#p{number}"/></svg>'
         )
 
@@ -88,8 +91,8 @@ class Pictures:
         if not self.number:
             return Markup("")
         held = "".join(
-            f'<symbol id="p{number}" viewBox="0 0 {self.side} {self.side}">'
-            f'<image width="{self.side}" height="{self.side}" href="{self.addresses[image_id]}"/></symbol>'
-            for image_id, number in self.number.items()
+            f'<symbol id="p{number}" viewBox="0 0 {key[1]} {key[1]}">'
+            f'<image width="{key[1]}" height="{key[1]}" href="{self.addresses[key]}"/></symbol>'
+            for key, number in self.number.items()
         )
         return Markup(f'<svg class="store" width="0" height="0" aria-hidden="true">{held}</svg>')

@@ -96,22 +96,27 @@ def write_report(
     Raises:
         OSError: the file cannot be written.
     """
-    gallery = Gallery()
-    page = render(results, rejected, gallery)
-    budget = max_bytes - RESERVE - len(page.encode("utf-8"))
-    gallery = build_gallery(
-        results,
-        queries,
-        candidates,
-        thumbnails,
-        encoder_order(results),
-        features=features,
-        neighbours=neighbours,
-        images=images,
-        count=examples,
-        budget=budget,
-    )
-    atomic_write(path, render(results, rejected, gallery))
+    bare = len(render(results, rejected, Gallery()).encode("utf-8"))
+    room = budget = max_bytes - RESERVE - bare
+    while True:
+        gallery = build_gallery(
+            results,
+            queries,
+            candidates,
+            thumbnails,
+            encoder_order(results),
+            features=features,
+            neighbours=neighbours,
+            images=images,
+            count=examples,
+            budget=budget,
+        )
+        page = render(results, rejected, gallery)
+        size = len(page.encode("utf-8"))
+        if size <= max_bytes or not gallery.shown:
+            break
+        budget = int(budget * room / (size - bare))  # texts of the data needed more room than was estimated
+    atomic_write(path, page)
 
 
 def render(results: Mapping[str, Any], rejected: pd.DataFrame, gallery: Gallery) -> str:

@@ -61,3 +61,14 @@ def test_a_picture_is_stored_once_and_asked_for_once():
     assert pictures.store().count("<symbol") == 2
     assert "no picture" in pictures.show("none", "gone")
     assert asked == ["a", "b", "none"]
+
+
+def test_large_pictures_are_stored_beside_small_ones():
+    pictures = Pictures(lambda image_id: np.zeros((300, 300), np.uint8), side=10, large=20)
+    small, large = pictures.show("a", "x"), pictures.show("a", "x", large=True)
+    assert 'viewBox="0 0 10 10"' in small
+    assert 'viewBox="0 0 20 20"' in large
+    assert opened(pictures.address("a")).size == (10, 10)
+    assert opened(pictures.address("a", large=True)).size == (20, 20)
+    assert pictures.cost(["a"]) == pictures.cost(["a"], large=True) == 0
+    assert pictures.cost(["b", "b"]) == len(pictures.address("b")) + 120

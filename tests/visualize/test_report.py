@@ -259,13 +259,25 @@ def test_lists_of_files_are_cut(tmp_path):
     assert text.count("images/bad0_") == 20
 
 
+def test_long_ids_do_not_break_the_limit(tmp_path):
+    document = synthetic.three_encoders()
+    frames = synthetic.frames(document)
+    for name in ("queries", "candidates"):
+        frames[name]["image_id"] = frames[name]["image_id"] + "&" * 300  # each is five bytes in the page
+    text = write(tmp_path, document, frames=frames, images=False, features=lambda e, i: synthetic.features(e, i))
+    assert text.count('class="ex"') == 36
+    text = write(tmp_path, document, frames=frames, images=False, max_bytes=900_000)
+    assert len(text.encode()) <= 900_000
+    assert 0 < text.count('class="ex"') < 36
+
+
 def test_the_whole_study_stays_below_its_size(tmp_path):
     document = synthetic.whole_study(classes=True)
     frames = synthetic.frames(document, per_side=7)
     text = write(tmp_path, document, frames=frames, max_bytes=6_000_000)
     assert 5_000_000 < len(text.encode()) < 6_000_000
     page = Page(text)
-    assert re.search(r"\d+ of \d+ examples are shown, to keep the page below its size limit", page.text)
+    assert re.search(r"[\d,]+ of [\d,]+ examples are shown, to keep the page below its size limit", page.text)
     assert page.tags.count("symbol") > 500
 
 
