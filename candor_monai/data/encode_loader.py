@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import queue
 import threading
 import time
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
-from candor_monai.utils.errors import DecodeError
+from candor_monai.utils.errors import DecodeError, UserError
 
 from .blocks import EMPTY, work_blocks
 from .store_rows import ABSENT, Sources, stat_sources
@@ -78,13 +79,22 @@ class EncodeRecords:
 
 def cohort_sources(cohort: Cohort) -> Sources:
     """State of every image file of a cohort; of images inside an archive, the archive's."""
-    paths: list[Path | None] = []
-    for i, image in enumerate(cohort.records["image"]):
-        path = cohort.path(i) if isinstance(image, str) else None
-        if path is not None and cohort.open_image is not None:
-            path = next((p for p in (path, *path.parents) if p.is_file()), path)
-        paths.append(path)
+    root = "" if cohort.root is None else str(cohort.root)
+    images = cohort.records["image"].tolist()
+    paths = [os.path.join(root, image) if isinstance(image, str) else None for image in images]
+    if cohort.open_image is not None:
+        holders: dict[Path, Path] = {}
+        paths = [str(_holder(Path(path), holders)) if path is not None else None for path in paths]
     return stat_sources(paths)
+
+
+def _holder(path: Path, known: dict[Path, Path]) -> Path:
+    """The file that a path leads to or into; the path itself when there is none."""
+    if path.is_file():
+        return path
+    if path.parent not in known:
+        known[path.parent] = next((parent for parent in path.parents if parent.is_file()), path)
+    return known[path.parent]
 
 
 @dataclass(frozen=True)
@@ -244,8 +254,12 @@ class _Decoded:
                 item = records.open(index)
             except DecodeError as error:
                 self._unopened[index] = error
+            except UserError:
+                raise
             except OSError as error:
                 self._unopened[index] = DecodeError("unreadable", f"cannot be read: {error.strerror}")
+            except Exception as error:
+                self._unopened[index] = DecodeError("failed", f"cannot be opened: {type(error).__name__}")
             else:
                 state = int(records.sources.size[index]), int(records.sources.mtime_ns[index])
                 yield index, item, None if isinstance(item, bytes) or ABSENT in state else state
