@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 _ELEMENTS = 2_000_000
-_COLUMNS = 32
+_COLUMNS = 8
 
 #: distances (queries, shape (..., Q)), (candidates, shape (..., n)) -> shape (..., Q, n), float32
 Distances = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -56,6 +56,21 @@ class Rules:
     k: int
 
 
+@dataclass(frozen=True)
+class NullLists:
+    """Nearest images of those who may be queries, without images of their own code.
+
+    Args:
+        index: positions in the group, nearest first, shape (M, L), int32; N where fewer are left.
+        distance: 1 − cosine, shape (M, L), float32; 0 where fewer are left.
+        place: column of `index` of each image of the group, shape (N,), int64; −1 for images that are never queries.
+    """
+
+    index: np.ndarray
+    distance: np.ndarray
+    place: np.ndarray
+
+
 def from_distances(cohorts: Relabelled, rules: Rules, distances: Distances) -> tuple[np.ndarray, np.ndarray]:
     """Discordant queries and queries of each cohort, every candidate compared.
 
@@ -72,47 +87,25 @@ def from_distances(cohorts: Relabelled, rules: Rules, distances: Distances) -> t
 
 
 def from_lists(
-    cohorts: Relabelled, rules: Rules, index: np.ndarray, distance: np.ndarray, place: np.ndarray, distances: Distances
+    cohorts: Relabelled, rules: Rules, lists: NullLists, distances: Distances
 ) -> tuple[np.ndarray, np.ndarray]:
     """Discordant queries and queries of each cohort, walking down lists of nearest images.
 
     Args:
-        cohorts, rules: the relabelled cohorts, and who is left out.
-        index: positions of the nearest images of each listed image, nearest first, shape (L, M).
-        distance: their distances, shape (L, M), float32.
-        place: row of `index` of each image of the group, shape (N,), int64; −1 for images that are never queries.
+        cohorts, rules: the relabelled cohorts, and who is left out; `rules.balance` is not supported.
+        lists: nearest images of everyone who may be a query, without those of the same code.
         distances: for queries whose list runs out.
 
     Returns:
         two arrays of shape (B,), int64.
     """
-    batch, images = len(cohorts.queries), len(place)
-    member = np.zeros((batch, images), np.uint8)
-    rows = np.arange(batch)[:, None]
-    member[rows, cohorts.positives] = 1
-    member[rows, cohorts.negatives] = 2
+    batch, width = len(cohorts.queries), len(lists.place) + 1
     cohort, column = np.nonzero(cohorts.queries >= 0)
     query = cohorts.queries[cohort, column]
-    drop = _dropped(cohorts, rules, cohort, query)
-    sums, counts = np.zeros((2, len(query))), np.zeros((2, len(query)), np.int64)
-    active = np.arange(len(query))
-    for start in range(0, index.shape[1], _COLUMNS):
-        if not len(active):
-            break
-        where = place[query[active]]
-        near, far = index[where, start : start + _COLUMNS], distance[where, start : start + _COLUMNS]
-        side = member[cohort[active][:, None], near]
-        side[rules.key[near] == rules.key[query[active]][:, None]] = 0
-        side[(near == drop[0, active, None]) | (near == drop[1, active, None])] = 0
-        for label in (0, 1):
-            inside = side == label + 1
-            taken = inside & (np.cumsum(inside, axis=1) + counts[label, active, None] <= rules.k)
-            sums[label, active] += np.where(taken, far, 0).sum(axis=1, dtype=np.float64)
-            counts[label, active] += taken.sum(axis=1)
-        active = active[(counts[:, active] < rules.k).any(axis=0)]
-    discordant = sums[1] < sums[0]
-    kept = np.ones(len(query), bool)
-    for one in active:
+    member, keeps = _members(cohorts, rules, cohort, query, width)
+    sums, short = _walk(lists, rules.k, member.ravel(), cohort * width, lists.place[query], keeps)
+    discordant, kept = sums[1] < sums[0], np.ones(len(query), bool)
+    for one in short:
         at = cohort[one]
         alone = Relabelled(query[None, one, None], cohorts.positives[None, at], cohorts.negatives[None, at])
         hit, valid = _whole(alone, rules, distances)
@@ -121,6 +114,58 @@ def from_lists(
         np.bincount(cohort[kept & discordant], minlength=batch),
         np.bincount(cohort[kept], minlength=batch),
     )
+
+
+def _members(
+    cohorts: Relabelled, rules: Rules, cohort: np.ndarray, query: np.ndarray, width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """What each image is in each cohort, and which queries keep the last candidates.
+
+    Returns:
+        shape (B, width), uint8: 1 in R⁺, 2 in R⁻, 3 and 4 the last of either where it may be lost, 0 neither;
+        and shape (2, pairs), bool: the query keeps the last of R⁺, of R⁻.
+    """
+    rows = np.arange(len(cohorts.queries))
+    member = np.zeros((len(rows), width), np.uint8)
+    keeps = np.ones((2, len(query)), bool)
+    sides = (cohorts.positives, cohorts.negatives)
+    for label, side in enumerate(sides):
+        member[rows[:, None], side] = label + 1
+    if rules.equalise:
+        codes = int(rules.key.max()) + 1
+        gone = []
+        for side in sides:
+            present = np.zeros((len(rows), codes), bool)
+            present[rows[:, None], rules.key[side]] = True
+            gone.append(present[cohort, rules.key[query]])
+        for mine, other in ((0, 1), (1, 0)):
+            member[rows, sides[mine][:, -1]] = mine + 3
+            keeps[mine] = ~(gone[other] & ~gone[mine])
+    return member, keeps
+
+
+def _walk(
+    lists: NullLists, k: int, member: np.ndarray, base: np.ndarray, where: np.ndarray, keeps: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sum of the k smallest distances to either side of each pair, shape (2, pairs), and the pairs that ran out."""
+    total = np.zeros((2, len(base)))
+    left = np.arange(len(base))
+    sums, counts = np.zeros((2, len(base))), np.zeros((2, len(base)), np.uint8)
+    for column, (nearest, distance) in enumerate(zip(lists.index, lists.distance, strict=True), start=1):
+        far, side = distance[where], member[base + nearest[where]]
+        for label in (0, 1):
+            inside = (side == label + 1) | ((side == label + 3) & keeps[label])
+            inside &= counts[label] < k
+            counts[label] += inside
+            sums[label] += far * inside
+        if column % _COLUMNS == 0 or column == len(lists.index):
+            on = (counts < k).any(axis=0)
+            total[:, left[~on]] = sums[:, ~on]
+            left, base, where = left[on], base[on], where[on]
+            keeps, sums, counts = keeps[:, on], sums[:, on], counts[:, on]
+            if not len(left):
+                break
+    return total, left
 
 
 def _whole(cohorts: Relabelled, rules: Rules, distances: Distances) -> tuple[np.ndarray, np.ndarray]:
@@ -146,26 +191,3 @@ def _whole(cohorts: Relabelled, rules: Rules, distances: Distances) -> tuple[np.
         valid &= far.shape[2] - excluded.sum(axis=2) >= rules.k
     discordant = valid & (means[1] < means[0])
     return discordant.sum(axis=1), valid.sum(axis=1)
-
-
-def _dropped(cohorts: Relabelled, rules: Rules, cohort: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """The further candidate that each query loses on either side, shape (2, pairs); −1: none."""
-    drop = np.full((2, len(query)), -1, np.int64)
-    if not rules.equalise and rules.balance is None:
-        return drop
-    sides = (cohorts.positives, cohorts.negatives)
-    code = rules.key if rules.equalise else np.arange(len(rules.key))
-    gone = []
-    for side in sides:
-        present = np.zeros((len(side), int(code.max()) + 1), bool)
-        present[np.arange(len(side))[:, None], code[side]] = True
-        gone.append(present[cohort, code[query]])
-    for mine, other in ((0, 1), (1, 0)):
-        if rules.equalise:
-            loses = gone[other] & ~gone[mine]
-            drop[mine, loses] = sides[mine][cohort[loses], -1]
-        elif rules.balance is not None:
-            loses = gone[other]
-            last = np.floor(rules.balance[query[loses]] * sides[mine].shape[1]).astype(np.int64)
-            drop[mine, loses] = sides[mine][cohort[loses], last]
-    return drop

@@ -21,7 +21,7 @@ import torch
 from .cells import Cell
 from .draw import POOLED_GROUP, draw_key, effective_labels
 from .keyed_hash import keyed_rank, stable_fraction
-from .null_discordance import Relabelled, Rules, from_distances, from_lists
+from .null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists
 from .observations import Observations
 from .options import Options
 from .patient_exchange import PatientExchange
@@ -222,15 +222,15 @@ class _Group:
         self._place = np.full(len(observations), -1, np.int64)
         self._place[self.rows] = np.arange(len(self.rows))
         self.unit = np.unique(observations.units[self.rows], return_inverse=True)[1]
+        by_patient = options.sets == "patient" or options.exclude_same_patient
+        self.key = self.unit if by_patient else np.arange(len(self.rows))
         self.single = len(np.unique(self.unit)) == len(self.unit)
         self.query_rank = _query_rank(observations, options, self.rows)
         self._features = features
         self._matrix: np.ndarray | None = None
         self._points: torch.Tensor | None = None
         self._centre = _unit_rows(features, self.rows[: min(len(self.rows), MAX_LISTED)]).mean(axis=0)
-        self.listed = np.empty(0, np.int64)
-        self.index = self.distance = np.empty((0, 0))
-        self.row_of_list = np.full(len(self.rows), -1, np.int64)
+        self.lists: NullLists | None = None
 
     @property
     def small(self) -> bool:
@@ -243,17 +243,25 @@ class _Group:
             self._matrix = self.distances(everyone[None], everyone[None])[0]
         if not states:
             return
-        self.listed = np.argsort(self.query_rank, kind="stable")[:MAX_LISTED]
-        self.row_of_list[self.listed] = np.arange(len(self.listed))
-        length = min(len(self.rows), max(state.list_length for state in states))
-        self.index = np.empty((len(self.listed), length), np.int32)
-        self.distance = np.empty((len(self.listed), length), np.float32)
+        self.lists = self._lists(max(state.list_length for state in states))
+
+    def _lists(self, length: int) -> NullLists:
+        listed = np.argsort(self.query_rank, kind="stable")[:MAX_LISTED]
+        place = np.full(len(self.rows), -1, np.int64)
+        place[listed] = np.arange(len(listed))
+        length = min(len(self.rows), length)
+        index = np.empty((length, len(listed)), np.int32)
+        distance = np.empty((length, len(listed)), np.float32)
         everyone = np.arange(len(self.rows))
-        for start in range(0, len(self.listed), 256):
+        for start in range(0, len(listed), 256):
             part = slice(start, start + 256)
-            far = self.distances(self.listed[None, part], everyone[None])[0]
+            far = self.distances(listed[None, part], everyone[None])[0]
+            far[self.key[listed[part]][:, None] == self.key[None, :]] = np.inf
             nearest = torch.topk(torch.from_numpy(far), length, dim=1, largest=False, sorted=True)
-            self.index[part], self.distance[part] = nearest.indices.numpy(), nearest.values.numpy()
+            index[:, part], distance[:, part] = nearest.indices.numpy().T, nearest.values.numpy().T
+        missing = np.isinf(distance)
+        index[missing], distance[missing] = len(self.rows), 0
+        return NullLists(index, distance, place)
 
     def distances(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """1 − cosine, shape (B, Q, n), float32, of positions (B, Q) and (B, n)."""
@@ -300,13 +308,10 @@ class _CellNull:
         self.movable = int(exchange.movable[cell.rows_pos].sum())
         self.reason = _no_statement(cell, observations, self.movable)
         self.running = cell.n > options.k and _fixed(len(cell.rows_pos), self.movable) is None
-        by_patient = options.sets == "patient" or options.exclude_same_patient
         balance = None
         if options.balance_removed and options.sets == "image":
             balance = stable_fraction(observations.digests[group.rows], "balance", *key)
-        self._rules = Rules(
-            group.unit if by_patient else np.arange(len(group.rows)), options.sets == "patient", balance, options.k
-        )
+        self._rules = Rules(group.key, options.sets == "patient", balance, options.k)
         self._numerators: list[np.ndarray] = []
         self._denominators: list[np.ndarray] = []
         self.listed, self._most = False, options.max_queries
@@ -324,8 +329,10 @@ class _CellNull:
         """Choose the cheaper way, and how many queries it can afford."""
         images, n, k = len(self.group.rows), self._cell.n, self._options.k
         queries = len(self._cell.queries)
+        if self._rules.balance is not None:
+            return
         if self.group.small:
-            self.listed = 4 * (2 * k * images / n + _LIST_OVERHEAD) < 2 * n
+            self.listed = 1.5 * k * images / n + _LIST_OVERHEAD < 2 * n
             return
         listed = queries * MAX_LISTED / images
         affordable = MAX_OPERATIONS / (4.0 * n * features_width * self._options.permutations)
@@ -348,9 +355,8 @@ class _CellNull:
             self._first(self._ranked(destinations[:, self._positive]), None),
             self._negatives(sources),
         )
-        if self.listed:
-            group = self.group
-            found = from_lists(cohorts, self._rules, group.index, group.distance, group.row_of_list, group.distances)
+        if self.listed and self.group.lists is not None:
+            found = from_lists(cohorts, self._rules, self.group.lists, self.group.distances)
         else:
             found = from_distances(cohorts, self._rules, self.group.distances)
         self._numerators.append(found[0])
@@ -418,7 +424,7 @@ class _TooShort(Exception):
     """The part of the draw looked at does not hold n candidates."""
 
 
-_LIST_OVERHEAD = 16
+_LIST_OVERHEAD = 8
 
 
 def _query_rank(observations: Observations, options: Options, rows: np.ndarray) -> np.ndarray:
