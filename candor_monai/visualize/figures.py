@@ -15,7 +15,7 @@ from .estimates import shown_rows
 from .pictures import as_rows_columns
 from .report_rows import MATRIX_FINDINGS, encoder_order
 from .verdicts import is_ranked, reference, verdict
-from .wording import number
+from .wording import measure_name, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -165,7 +165,7 @@ def agreement_figure(results: Mapping[str, Any], task: str) -> Figure:
     rows = [row for row in results.get("agreement") or () if row["task"] == task and not row.get("finding")]
     names = list(dict.fromkeys(row[key] for row in rows for key in ("measure_a", "measure_b")))
     values = _square(names, [(row["measure_a"], row["measure_b"], row["spearman"]) for row in rows])
-    return _heat_map([name.replace("_", " ") for name in names], values, "Spearman correlation over the encoders", 1.0)
+    return _heat_map([measure_name(name) for name in names], values, "Agreement of rankings (Spearman)", 1.0)
 
 
 def overlap_figure(results: Mapping[str, Any], task: str) -> Figure:

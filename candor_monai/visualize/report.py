@@ -38,7 +38,7 @@ from .report_facts import (
 from .report_rows import encoder_order, task_matrix, task_tables
 from .scatter_plot import scatter_plot
 from .verdicts import LABELS, LEAST_CANDIDATES, LEAST_PATIENTS, verdict
-from .wording import count, group_name, interval, listed, many, number, probability
+from .wording import count, group_name, interval, listed, many, measure_name, number, probability
 
 MAX_BYTES = 10_000_000
 # What the template reads of an encoder and of a cohort; a missing key is the same as an undefined value.
@@ -241,7 +241,7 @@ def _agreement(results: Mapping[str, Any]) -> list[tuple[str, Markup, int]]:
         values = _square(names, rows, "measure_a", "measure_b", "spearman")
         title = f"Spearman correlation of {listed(names, 20)} over the encoders, task {task}"
         encoders = max((row.get("n_encoders") or 0 for row in rows), default=0)
-        maps.append((task, heat_map([n.replace("_", " ") for n in names], values, title), encoders))
+        maps.append((task, heat_map([measure_name(n) for n in names], values, title), encoders))
     return maps
 
 

@@ -78,3 +78,13 @@ def group_name(group: str | None) -> str:
     if not group:
         return "all groups"
     return ", ".join(part.replace("=", " ", 1) for part in group.split("|"))
+
+
+def measure_name(name: str) -> str:
+    """A measure's name, readable.
+
+    >>> measure_name("head_auroc"), measure_name("logme"), measure_name("D_all")
+    ('head AUROC', 'LogME', 'D_all')
+    """
+    known = {"D_all": "D_all", "logme": "LogME"}
+    return known.get(name, name.replace("auroc", "AUROC").replace("_", " "))

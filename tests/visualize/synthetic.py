@@ -286,7 +286,7 @@ def comparisons(document: dict[str, Any], tasks: list[str]) -> dict[str, Any]:
             for b in measures[i + 1 :]:
                 agreement.append(
                     {"task": task, "finding": None, "measure_a": a, "measure_b": b}
-                    | {"spearman": -0.8 if (a == "D") != (b == "D_all") else 0.7, "p": 0.004, "n_encoders": len(names)}
+                    | {"spearman": 0.85 if (a == "D") != (b == "D_all") else -0.2, "p": 0.004, "n_encoders": len(names)}
                 )
     return {"ranking": ranking, "comparisons": pairs, "overlap": overlap, "agreement": agreement}
 
