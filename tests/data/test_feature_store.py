@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from candor_monai.data.feature_store import FeatureStore, fingerprint_digest, store_folder
-from candor_monai.data.store_rows import Rejection, Sources, pixel_clusters, stat_sources, unusable_features
+from candor_monai.data.store_rows import Rejection, Sources, pixel_clusters
 from candor_monai.utils import UserError
 
 FINGERPRINT = {"weights_sha256": "00", "precision": "float32", "code": 1}
@@ -249,10 +249,6 @@ def test_more_refusals(store):
         store.missing(["a", "b"], states((1, 1)))
 
 
-def test_subnormal_features_are_not_zero():
-    assert unusable_features(np.full((1, 3), 1e-42, dtype=np.float32)) == {}
-
-
 def test_provenance_and_clusters_follow_the_ids(store):
     same, other = b"\x01" * 32, b"\x02" * 32
     store.write(
@@ -264,16 +260,6 @@ def test_provenance_and_clusters_follow_the_ids(store):
     assert [codec if isinstance(codec, str) else None for codec in table["codec"]] == ["rle", None, "gdcm", None]
     assert pixel_clusters(table["pixels_sha256"].tolist()).tolist() == [0, 1, 0, 2]
     assert store.clusters(["c", "x", "a", "b"]).tolist() == [0, 1, 0, 2]
-
-
-def test_stat_sources(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"12345")
-    os.utime(path, ns=(5, 7))
-    found = stat_sources([path, tmp_path / "none", None, "a\0b"])
-    assert found.size.tolist() == [5, -1, -1, -1]
-    assert found.mtime_ns.tolist() == [7, -1, -1, -1]
-    assert len(stat_sources([path] * 1001).size) == 1001
 
 
 def test_a_large_matrix_is_mapped_checked_and_used_again(store, caplog):
@@ -297,13 +283,6 @@ def test_a_large_matrix_is_mapped_checked_and_used_again(store, caplog):
     assert file.name in caplog.text
     assert isinstance(store.matrix(asked)[0], np.ndarray)
     assert not isinstance(store.matrix(asked)[0], np.memmap)
-
-
-def test_the_second_holder_is_told(store):
-    with store.lock(), pytest.raises(UserError, match="in use"), store.lock():
-        pass
-    with store.lock():
-        pass
 
 
 def test_a_folder_that_cannot_be_made_is_the_users_to_mend(tmp_path):

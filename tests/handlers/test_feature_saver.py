@@ -243,15 +243,6 @@ def test_the_measuring_evaluator_runs_over_the_store(store):
     assert (item["image_id"], item["index"], item["pred"].tolist()) == ("i002", 2, [3.0] * 4)
 
 
-def test_an_empty_store_still_gives_one_batch(store):
-    dataset = StoreDataset(store, ["a"])
-    assert len(dataset) == 0
-    (batch,) = list(StoreLoader(dataset))
-    assert batch["pred"].shape == (0, 0)
-    with pytest.raises(ValueError, match="at least 1"):
-        StoreLoader(dataset, 0)
-
-
 def test_outputs_of_the_wrong_shape_are_refused(store):
     with pytest.raises(ValueError, match="pred must be"):
         run(store, [image(1)] * 4, network=torch.nn.Identity())
