@@ -23,6 +23,7 @@ from .further_tables import further_tables
 from .gallery import Gallery, build_gallery
 from .heat_map import heat_map
 from .interval_plot import interval_axis, interval_key
+from .occlusions import OcclusionExample, occlusion_examples
 from .report_facts import (
     cohorts_of,
     controls,
@@ -69,6 +70,7 @@ def write_report(
     *,
     features: Callable[[str, Sequence[str]], np.ndarray] | None = None,
     neighbours: pd.DataFrame | None = None,
+    occlusions: Sequence[Mapping[str, Any]] = (),
     examples: int = 3,
     max_bytes: int = MAX_BYTES,
 ) -> None:
@@ -90,13 +92,15 @@ def write_report(
         features: gives the raw features of an encoder's images, float32, (n, d): called with the encoder's name and
             image ids, to find the neighbours of the examples shown.
         neighbours: the neighbours found elsewhere (columns of :data:`~.neighbours.COLUMNS`), instead of ``features``.
+        occlusions: example occlusions (:func:`~.occlusions.occlusion_examples`), shown beside the retention table.
         examples: discordant positives shown for each encoder and finding.
         max_bytes: size of the page; pictures beyond it are left out, and the page says how many.
 
     Raises:
         OSError: the file cannot be written.
     """
-    bare = len(render(results, rejected, Gallery()).encode("utf-8"))
+    covered = occlusion_examples(occlusions if images else ())
+    bare = len(render(results, rejected, Gallery(), covered).encode("utf-8"))
     room = budget = max_bytes - RESERVE - bare
     while True:
         gallery = build_gallery(
@@ -111,7 +115,7 @@ def write_report(
             count=examples,
             budget=budget,
         )
-        page = render(results, rejected, gallery)
+        page = render(results, rejected, gallery, covered)
         size = len(page.encode("utf-8"))
         if size <= max_bytes or not gallery.shown:
             break
@@ -119,7 +123,12 @@ def write_report(
     atomic_write(path, page)
 
 
-def render(results: Mapping[str, Any], rejected: pd.DataFrame, gallery: Gallery) -> str:
+def render(
+    results: Mapping[str, Any],
+    rejected: pd.DataFrame,
+    gallery: Gallery,
+    occlusions: Sequence[OcclusionExample] = (),
+) -> str:
     """The page as text."""
     style, script = _asset("report.css"), _asset("report.js")
     tables = [task_tables(results, task) for task in tasks_of(results)]
@@ -149,6 +158,7 @@ def render(results: Mapping[str, Any], rejected: pd.DataFrame, gallery: Gallery)
         least=(LEAST_CANDIDATES, LEAST_PATIENTS),
         gaps=_gaps(results),
         gallery=gallery,
+        occlusions=occlusions,
         agreement=_agreement(results),
         overlap=_overlap(results),
         further=further_tables(results),

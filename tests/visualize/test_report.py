@@ -13,7 +13,7 @@ from candor_monai.visualize.report import write_report
 
 from . import synthetic
 
-VOID = {"meta", "link", "br", "input"}
+VOID = {"meta", "link", "br", "input", "img"}
 
 
 class Page(html.parser.HTMLParser):
@@ -324,3 +324,18 @@ def test_what_is_not_tested_is_listed_with_its_reason(tmp_path):
         if row["finding"] == "Edema":
             row |= {"p_chance": None, "q_chance": None, "chance_reason": "61 % of the positives can move"}
     assert "no permutation test: 61 % of the positives can move" in Page(write(tmp_path, document)).text
+
+
+def test_example_occlusions(tmp_path):
+    pixels = synthetic.thumbnail("x")
+    example = {"finding": "Mass", "image_id": "x/<b>.png", "original": pixels, "occluded": pixels, "control": None}
+    example |= {"retention": 0.61, "control_retention": None}
+    text = write(tmp_path, synthetic.one_encoder(), occlusions=[example])
+    page = Page(text)
+    assert "finding covered: similarity 0.610" in page.text
+    alternatives = [value for tag, name, value in page.attributes if (tag, name) == ("img", "alt")]
+    assert alternatives == [
+        "image x/<b>.png, Mass, as it is",
+        "image x/<b>.png, Mass, finding covered: similarity 0.610",
+    ]
+    assert "finding covered" not in write(tmp_path, synthetic.one_encoder(), False, occlusions=[example])
