@@ -14,6 +14,7 @@ import io
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -126,7 +127,7 @@ def infer_syntax(data: bytes) -> str | None:
     if data[:3] != b"\xff\xd8\xff":
         return None
     try:
-        marker = _start_of_frame(data)[0]
+        marker = start_of_frame(data).marker
     except DecodeError:
         return None
     return {0xC0: JPEG_BASELINE, 0xC1: JPEG_EXTENDED, 0xC3: JPEG_LOSSLESS, 0xF7: JPEG_LS[1]}.get(marker)
@@ -162,7 +163,8 @@ def _check_stream(data: bytes, frame: Frame) -> None:
     else:
         if data[:2] != b"\xff\xd8":
             raise DecodeError("codec_failed", "the pixel data does not start a JPEG code stream")
-        _, rows, columns, samples = _start_of_frame(data)
+        stream = start_of_frame(data)
+        rows, columns, samples = stream.rows, stream.columns, stream.components
     if (rows, columns, samples) != (frame.rows, frame.columns, frame.samples):
         raise DecodeError(
             "bad_header",
@@ -173,8 +175,22 @@ def _check_stream(data: bytes, frame: Frame) -> None:
         raise DecodeError("truncated", f"the code stream of {len(data)} bytes has no end marker")
 
 
-def _start_of_frame(data: bytes) -> tuple[int, int, int, int]:
-    """Marker, rows, columns and components of a JPEG or JPEG-LS stream."""
+class StartOfFrame(NamedTuple):
+    """Frame header of a JPEG or JPEG-LS stream."""
+
+    marker: int
+    precision: int
+    rows: int
+    columns: int
+    components: int
+
+
+def start_of_frame(data: bytes) -> StartOfFrame:
+    """The frame header of a JPEG or JPEG-LS stream.
+
+    Raises:
+        DecodeError: ``codec_failed`` there is none.
+    """
     position = 2
     while position + 4 <= len(data):
         if data[position] != 0xFF:
@@ -187,8 +203,7 @@ def _start_of_frame(data: bytes) -> tuple[int, int, int, int]:
         if (0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC)) or marker == 0xF7:
             if position + 10 > len(data):
                 break
-            _, rows, columns, components = struct.unpack_from(">BHHB", data, position + 4)
-            return marker, rows, columns, components
+            return StartOfFrame(marker, *struct.unpack_from(">BHHB", data, position + 4))
         position += 2 + length
     raise DecodeError("codec_failed", "the JPEG code stream has no frame header")
 
@@ -196,8 +211,8 @@ def _start_of_frame(data: bytes) -> tuple[int, int, int, int]:
 def _pillow_jpeg(data: bytes, frame: Frame) -> tuple[np.ndarray, str]:
     from PIL import Image
 
-    if data[2:].find(b"\xff\xc1") >= 0 and frame.bits_stored > 8:
-        raise DecodeError("no_codec", "no permissively licensed codec decodes 12-bit lossy JPEG")
+    if start_of_frame(data).precision != 8:
+        raise DecodeError("no_codec", "install python-gdcm to decode 12-bit lossy JPEG")
     image = Image.open(io.BytesIO(data), formats=("JPEG",))
     if frame.samples == 1:
         if image.mode != "L":
@@ -249,8 +264,7 @@ def _charls(data: bytes, frame: Frame) -> tuple[np.ndarray, str]:
     ):
         pixels = np.moveaxis(pixels, 0, -1)
     if frame.samples == 1:  # JPEG-LS knows no sign
-        precision = int(data[data.index(b"\xff\xf7") + 4])
-        pixels = _as_signed(pixels, precision, frame.signed, False)
+        pixels = _as_signed(pixels, start_of_frame(data).precision, frame.signed, False)
     return pixels, frame.photometric
 
 
@@ -341,12 +355,12 @@ _GDCM = Codec("gdcm", "python-gdcm", _gdcm)
 _RLE = Codec("rle", "pylibjpeg-rle", _pylibjpeg_rle)
 
 CODECS: dict[str, tuple[Codec, ...]] = {
-    JPEG_BASELINE: (_PILLOW, _GDCM),
+    JPEG_BASELINE: (_PILLOW,),
     JPEG_EXTENDED: (_GDCM, _PILLOW),
     JPEG_LOSSLESS: (_GDCM,),
     JPEG_LOSSLESS_SV1: (_GDCM,),
-    **dict.fromkeys(JPEG_LS, (_CHARLS, _GDCM)),
-    **dict.fromkeys(JPEG_2000, (_OPENJPEG, _GDCM)),
+    **dict.fromkeys(JPEG_LS, (_CHARLS,)),  # gdcm loses the sign and refuses 7 bits
+    **dict.fromkeys(JPEG_2000, (_OPENJPEG,)),  # gdcm crashes on single bits
     **dict.fromkeys(HTJ2K, (_OPENJPEG,)),
     RLE: (_RLE,),
 }

@@ -33,6 +33,8 @@ from .decoded_image import REASONS, DecodedImage, DecodeOptions, ImageMeta
 
 logger = logging.getLogger(__name__)
 
+LEAST_MEMORY = 192 * 2**20  # libraries and a small image
+
 _AHEAD = 2  # requests a worker holds: it never waits for the main process between two images
 _START_SECONDS = 60.0
 _LARGEST_REPLY = 1 << 31
@@ -90,8 +92,8 @@ class DecodePool:
     ) -> None:
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
             raise UserError(f"decode workers {workers!r}: use a whole number of at least 1")
-        if memory_bytes < 128 * 2**20:
-            raise UserError(f"decode memory {memory_bytes} bytes: a worker needs at least {128 * 2**20}")
+        if memory_bytes < LEAST_MEMORY:
+            raise UserError(f"decode memory {memory_bytes} bytes: a worker needs at least {LEAST_MEMORY}")
         if not (math.isfinite(seconds) and seconds > 0):
             raise UserError(f"decode seconds {seconds!r}: use a positive number")
         self.workers = workers
@@ -441,12 +443,13 @@ class _Member:
         assert self._process is not None
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
+        poller = select.poll()  # select() refuses descriptors above 1023, which a busy main process has
+        poller.register(descriptor, select.POLLIN)
         buffer = bytearray(count)
         view, filled = memoryview(buffer), 0
         while filled < count:
             left = deadline - time.monotonic()
-            ready, _, _ = select.select([descriptor], [], [], max(left, 0.0))
-            if not ready:
+            if not poller.poll(max(left, 0.0) * 1000):
                 raise _Dead("timeout")
             got = os.readv(descriptor, [view[filled:]])
             if not got:

@@ -272,3 +272,27 @@ def test_workers_that_cannot_start_are_told(monkeypatch: pytest.MonkeyPatch, fil
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with DecodePool(workers=1) as pool, pytest.raises(UserError, match="did not start"):
         list(pool.map([(0, files[0])]))
+
+
+def test_many_open_files_do_not_disturb(files: list[Path]):
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1200:
+        pytest.skip(f"only {hard} open files allowed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with DecodePool(workers=1, size=16) as pool:
+            assert reasons(list(pool.map(enumerate(files)))) == ["ok"] * 12
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_what_a_worker_does_is_logged_once(files: list[Path], caplog: pytest.LogCaptureFixture):
+    with caplog.at_level("INFO", logger="candor_monai.data.decode_pool"), DecodePool(workers=1, size=16) as pool:
+        list(pool.map(enumerate(files)))
+    (record,) = caplog.records
+    assert "voi=lut, window=0, full_range=auto" in record.getMessage()

@@ -245,3 +245,12 @@ def test_real_boxes_are_in_the_publishers_frame(pool: DecodePool):
     annotation = next(iter(views._plan.annotations.values()))
     inside, _ = boxes_in_image(annotation.boxes, annotation.frames, (256, 256))
     np.testing.assert_allclose(inside, annotation.boxes / 4)
+
+
+def test_an_example_for_figures(cohort: Cohort, pool: DecodePool):
+    views = RetentionViews(cohort, pool, size=32)
+    example = views.example("Mass", 0)
+    assert set(example) == {"original", "occluded", "control"}
+    found = pixels_of(views)
+    np.testing.assert_array_equal(example["occluded"], found["a#occluded:Mass"])
+    assert isinstance(views.example("Mass", 3)["control"], DecodeError)
