@@ -19,8 +19,11 @@ __getattr__, __dir__ = lazy_attributes(
         "open_encoder": "opening",
         "open_key": "opening",
         "open_pool": "opening",
+        "open_views": "opening",
         "output_folder": "opening",
         "prepare_data": "running",
+        "probe_options": "opening",
+        "publishers_split_of": "opening",
         "report_again": "running",
         "run_engine": "running",
         "run_head_study": "head_study",
@@ -28,5 +31,6 @@ __getattr__, __dir__ = lazy_attributes(
         "scored_observations": "opening",
         "scored_options": "opening",
         "stored_features": "opening",
+        "views_loader": "opening",
     },
 )

@@ -17,6 +17,7 @@ from ..data.encode_dataset import EncodeDataset, MappedDataset
 from ..data.encode_loader import EncodeLoader, EncodeRecords, cohort_sources
 from ..data.feature_store import FeatureStore, store_folder
 from ..data.phantom_files import phantom_complete
+from ..data.retention_views import RetentionViews
 from ..data.store_rows import pixel_clusters
 from ..handlers.run_context import RunContext, plain
 from ..metrics.observations import Observations
@@ -81,8 +82,13 @@ def open_encoder(options: RunOptions, device: Any) -> Any:
 
 
 @told_briefly
-def open_pool(options: RunOptions) -> Any:
-    """The bounded decoding processes."""
+def open_pool(options: RunOptions, original: bool = False) -> Any:
+    """The bounded decoding processes.
+
+    Args:
+        options: the run's.
+        original: keep each image's own size, whatever the options say.
+    """
     from ..data.decode_pool import DecodePool
 
     return DecodePool(
@@ -90,8 +96,32 @@ def open_pool(options: RunOptions) -> Any:
         memory_bytes=options.decode_memory_mb << 20,
         seconds=options.decode_seconds,
         options=decode_options(options),
-        size=options.canonical_size,
+        size=None if original else options.canonical_size,
     )
+
+
+@told_briefly
+def open_views(options: RunOptions, context: RunContext, pool: Any) -> RetentionViews | None:
+    """The views of occlusion retention; None where they are not wanted or the cohort has no box of a positive image.
+
+    Args:
+        options: the run's.
+        context: the run.
+        pool: decodes at the images' own size.
+    """
+    cohort = context.cohort
+    if not options.retention or cohort.features is not None or not (cohort.boxed() & (cohort.labels == 1)).any():
+        return None
+    fill, masks, seed = options.retention_fill, options.retention_masks, options.measure.seed
+    return RetentionViews(cohort, pool, fill=fill, masks=masks, seed=seed, size=options.canonical_size)
+
+
+@told_briefly
+def views_loader(views: RetentionViews | None, context: RunContext, options: RunOptions) -> EncodeLoader | list[Any]:
+    """Batches of the views that the store lacks; an empty list when it lacks none."""
+    if views is None or isinstance(context.store, ArrayStore):
+        return []
+    return _loader(views.records(context.store, context.sources), views, options)
 
 
 def decode_options(options: RunOptions) -> Any:
@@ -186,19 +216,9 @@ def encode_loader(dataset: Any, context: RunContext, options: RunOptions) -> Enc
     """
     if isinstance(context.store, ArrayStore):
         return []
-    import ignite.distributed as idist
-
     records = EncodeRecords.of(context.cohort, context.store, context.sources)
     pool = dataset if isinstance(dataset, EncodeDataset) else MappedDataset(dataset)
-    size = options.canonical_size
-    loader = EncodeLoader(
-        records,
-        pool,
-        batch_size=options.batch_size if size is not None else 1,
-        image_size=size,
-        rank=idist.get_rank(),
-        world_size=idist.get_world_size(),
-    )
+    loader = _loader(records, pool, options)
     stored = len(records.image_ids) - int(records.missing.sum())
     context.counts.update(images_stored=stored, images_encoded=loader.images)
     if len(loader):
@@ -206,6 +226,40 @@ def encode_loader(dataset: Any, context: RunContext, options: RunOptions) -> Enc
     else:
         logger.info("nothing to encode: all %d images are in the feature store", stored)
     return loader if len(loader) else []
+
+
+def _loader(records: EncodeRecords, pool: Any, options: RunOptions) -> EncodeLoader:
+    import ignite.distributed as idist
+
+    size = options.canonical_size
+    return EncodeLoader(
+        records,
+        pool,
+        batch_size=options.batch_size if size is not None else 1,
+        image_size=size,
+        rank=idist.get_rank(),
+        world_size=idist.get_world_size(),
+    )
+
+
+def probe_options(options: RunOptions) -> Any:
+    """How heads are trained and scored."""
+    from ..networks.probing import ProbeOptions
+
+    measure = options.measure
+    return ProbeOptions(
+        split=options.probe_split,
+        train_site=options.train_site,
+        resamples=measure.resamples,
+        pool_missing=measure.pool_missing,
+        seed=measure.seed,
+    )
+
+
+def publishers_split_of(cohort: Cohort) -> list[str | None] | None:
+    """The split of each record as its publisher gave it; None where no record has one."""
+    split = cohort.records["split"]
+    return None if split.isna().all() else [None if pd.isna(part) else str(part) for part in split]
 
 
 @told_briefly

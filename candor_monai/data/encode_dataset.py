@@ -57,8 +57,8 @@ class EncodeDataset(Dataset):
         image = torch.from_numpy(pixels) if ok else torch.zeros(3, side, side, dtype=torch.uint8)
         return {"image": image, "index": index, "ok": ok}
 
-    def map(self, items: Iterable[tuple[int, Any]]) -> Iterator[Result]:
-        """Decode ``(index, path or bytes)`` pairs in order and transform what was decoded."""
+    def map(self, items: Iterable[Any]) -> Iterator[Result]:
+        """Decode ``(index, path or bytes[, expected state])`` in order and transform what was decoded."""
         results = self.pool.map(items)
         if self.transform is None:
             yield from results
@@ -87,7 +87,7 @@ class MappedDataset:
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
 
-    def map(self, items: Iterable[tuple[int, Any]]) -> Iterator[Result]:
+    def map(self, items: Iterable[Any]) -> Iterator[Result]:
         """Load the items whose indices are given; one that raises is rejected, and the others go on."""
         for index, *_ in items:
             before = time.perf_counter()

@@ -12,10 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..data.cohort import REJECTED_COLUMNS
+from ..metrics.head_errors import WARNING as PROBE_WARNING
 from ..utils.atomic import atomic_path
 from ..utils.pseudonyms import pseudonyms
 from ..visualize.csv_files import write_csv
 from ..visualize.results_files import SCHEMA_VERSION, write_results
+from .companion_files import FILE as COMPANIONS
+from .companion_files import write_companions_file
 from .run_context import RunContext, versions
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ class ResultsSaver:
     """Write the results of :class:`~candor_monai.handlers.candor.CandorHandler` when the epoch completes.
 
     Files in the context's ``output_dir``: ``results.json``, ``discordance.csv``, ``queries.parquet``,
-    ``candidates.parquet``, ``rejected.csv``. Each is written whole or not at all, results.json last, so that it never
+    ``candidates.parquet``, ``rejected.csv``, and ``companions.npz`` for paired comparisons with other encoders. Each is written whole or not at all, results.json last, so that it never
     tells of files that are not there. Patient ids are written as keyed pseudonyms only.
 
     Args:
@@ -66,8 +69,12 @@ class ResultsSaver:
         write_csv(folder / "discordance.csv", rows, columns_of(rows))
         write_parquet(folder / "queries.parquet", self._table(evaluation.queries))
         write_parquet(folder / "candidates.parquet", self._table(evaluation.candidates))
+        further = self._further(engine)
+        for name, table in further.items():
+            write_csv(folder / f"{name}.csv", table, columns_of(table))
+        write_companions_file(folder / COMPANIONS, evaluation.parts)
         context.seconds.update({f"score.{name}": float(value) for name, value in evaluation.seconds.items()})
-        engine.state.results = self.document(rows, accounting, evaluation)
+        engine.state.results = {**self.document(rows, accounting, evaluation), **further}
         engine.state.rejected = rejected
         write_results(folder / "results.json", engine.state.results)
         for name, value in accounting.items():
@@ -92,6 +99,19 @@ class ResultsSaver:
             "discordance": list(rows),
             "warnings": list(context.warnings),
         }
+
+    def _further(self, engine: Engine) -> dict[str, list[dict[str, Any]]]:
+        """Rows of the tables that other handlers left: ``probe``, ``retention``."""
+        tables = {}
+        if getattr(engine.state, "probe", None) is not None:
+            tables["probe"] = [
+                {"encoder": self.context.encoder["name"], "task": self.context.cohort.task.name, **row}
+                for row in engine.state.probe.table()
+            ]
+            self.context.warn(PROBE_WARNING)
+        if getattr(engine.state, "retention", None) is not None:
+            tables["retention"] = engine.state.retention
+        return tables
 
     def _row(self, row: dict[str, Any]) -> dict[str, Any]:
         return {"encoder": self.context.encoder["name"], "task": self.context.cohort.task.name, **row}
