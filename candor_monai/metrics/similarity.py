@@ -9,6 +9,7 @@ similarity depends on its two rows alone: not on a BLAS, on threads, or on the p
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -86,7 +87,8 @@ class FeatureRows:
             raise ValueError(f"{name} has shape {features.shape}: (images, dimension) is needed")
         if features.dtype != np.float32:
             raise ValueError(f"{name} has dtype {features.dtype}: float32 is needed")
-        self.array = features
+        # A memory map without its subclass, whose every slice costs microseconds.
+        self.array = np.asarray(features)
         #: Norms to a relative 1e-12, shape (N,), float64: for preselection, never for a result.
         self.rough_norms = _checked_norms(features, name)
         self._norms = np.full(len(features), np.nan)
@@ -137,15 +139,24 @@ class FeatureRows:
                 stop = min(start + _PAIRS, span[1])
                 out[start:stop] = fixed_order_dot(self.array[left[start:stop]], self.array[right[start:stop]])
 
-        workers = torch.get_num_threads()
-        share = -(-len(left) // workers)
-        if workers == 1 or share < 16 * _PAIRS:
-            fill((0, len(left)))
-        else:
-            spans = [(start, min(start + share, len(left))) for start in range(0, len(left), share)]
-            with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(fill, spans))
+        in_threads(fill, len(left), _PAIRS)
         return out / scale
+
+
+def in_threads(fill: Callable[[tuple[int, int]], None], count: int, block: int) -> None:
+    """Call ``fill`` on spans of ``range(count)``, in as many threads as PyTorch uses; short work in one.
+
+    NumPy gives the interpreter's lock back while it computes. Threads that do not wait for each other at every step
+    lose nothing on a busy machine, where parallel operations on small blocks do.
+    """
+    workers = torch.get_num_threads()
+    share = -(-count // (workers * block)) * block
+    if workers == 1 or share < 16 * block:
+        fill((0, count))
+        return
+    spans = [(start, min(start + share, count)) for start in range(0, count, share)]
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(fill, spans))
 
 
 def _checked_norms(features: np.ndarray, name: str) -> np.ndarray:

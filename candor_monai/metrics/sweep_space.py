@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .similarity import FeatureRows
+from .similarity import FeatureRows, in_threads
 
 _ROWS = 256
 _CENTRE_ROWS = 4096
@@ -65,8 +65,8 @@ class Operand:
         if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
             span = slice(int(rows[0]), int(rows[-1]) + 1)
             return Operand(self.matrix[span], self.length[span], self.residual[span], self.shift[span])
-        index = torch.from_numpy(np.ascontiguousarray(rows))
-        return Operand(self.matrix.index_select(0, index), self.length[rows], self.residual[rows], self.shift[rows])
+        taken = torch.from_numpy(_bits(self.matrix).take(rows, axis=0)).view(self.matrix.dtype)
+        return Operand(taken, self.length[rows], self.residual[rows], self.shift[rows])
 
 
 class SweepSpace:
@@ -125,50 +125,83 @@ class SweepSpace:
 
     def _operand(self, members: np.ndarray, candidate: bool) -> Operand:
         count, dimension = len(members), self.rows.dimension
-        work = torch.float64 if self.precision == "float64" else torch.float32
         unit = _U64 if self.precision == "float64" else _U32
         matrix = torch.empty((count, dimension + _EXTRA), dtype=self.dtype)
-        length, residual, shift = (torch.empty(count, dtype=torch.float64) for _ in range(3))
-        centre = torch.from_numpy(self.centre).to(work)
-        whole = count > 0 and bool(members[-1] - members[0] == count - 1) and bool((np.diff(members) == 1).all())
-        for start in range(0, count, _ROWS):
-            part = members[start : start + _ROWS]
-            taken = self.rows.array[int(part[0]) : int(part[-1]) + 1] if whole else self.rows.array[part]
-            there = slice(start, start + len(part))
-            offset = self._normalised(taken, self.rows.rough_norms[part], work).sub_(centre)
-            body = matrix[there, :dimension]
-            body.copy_(offset)
-            length[there] = torch.linalg.vector_norm(offset, dim=1)
-            if self.precision == "bfloat16":
-                residual[there] = torch.linalg.vector_norm(offset - body, dim=1)
-            else:
-                residual[there] = 0.0
-            if candidate:
-                self._split(offset @ centre, matrix[there, dimension:], shift[there])
-            else:
-                matrix[there, dimension:] = 1
-                shift[there] = 0.0
+        table = _bits(matrix)
+        length, residual, shift = np.empty(count), np.zeros(count), np.zeros(count)
+
+        def fill(span: tuple[int, int]) -> None:
+            for start in range(span[0], span[1], _ROWS):
+                there = slice(start, min(start + _ROWS, span[1]))
+                offset = self._offset(members[there])
+                length[there] = _lengths(offset)
+                if candidate:
+                    bias = np.einsum("ij,j->i", offset, self.centre.astype(offset.dtype))
+                    self._split(bias, table[there, dimension:])
+                    shift[there] = np.abs(bias)
+                else:
+                    table[there, dimension:] = self._rounded(np.ones((1, 1), offset.dtype))
+                table[there, :dimension] = bits = self._rounded(offset)
+                if self.precision == "bfloat16":
+                    residual[there] = _lengths(np.subtract(offset, _single(bits), out=offset))
+
+        in_threads(fill, count, _ROWS)
         slack = 1 + 2 * _gamma(dimension + 16, unit)
-        # Normalising and centring round each element twice: at most 3 u of ‖z‖ = 1 and u of ‖a‖.
+        # Normalising and centring round each element: at most 3 u of ‖z‖ = 1 and u of ‖a‖.
         base = _base(unit)
-        lengths = length.numpy() * slack + base
-        return Operand(matrix, lengths, residual.numpy() * slack + base + unit * lengths, shift.numpy() * slack)
+        lengths = length * slack + base
+        return Operand(matrix, lengths, residual * slack + base + unit * lengths, shift * slack)
 
-    @staticmethod
-    def _normalised(taken: np.ndarray, norms: np.ndarray, work: torch.dtype) -> torch.Tensor:
-        """x/‖x‖ in the working precision, within ``_base``: two roundings."""
+    def _offset(self, members: np.ndarray) -> np.ndarray:
+        """x/‖x‖ − μ in the working precision: two roundings and the subtraction."""
+        first, last = int(members[0]), int(members[-1])
+        whole = last - first == len(members) - 1 and bool((np.diff(members) == 1).all())
+        taken = self.rows.array[first : last + 1] if whole else self.rows.array[members]
+        norms = self.rows.rough_norms[members]
         inverse = (1.0 / norms)[:, None]
-        if work == torch.float32 and norms.min() > 1e-30 and norms.max() < 1e30:
-            return torch.from_numpy(taken * inverse.astype(np.float32))
-        # The inverse of an extreme norm is no normal float32.
-        return torch.from_numpy(taken * inverse).to(work)
+        if self.precision == "float64":
+            return taken * inverse - self.centre
+        if norms.min() > 1e-30 and norms.max() < 1e30:
+            offset = taken * inverse.astype(np.float32)
+        else:  # the inverse of an extreme norm is no normal float32
+            offset = (taken * inverse).astype(np.float32)
+        return np.subtract(offset, self.centre, out=offset)
 
-    def _split(self, bias: torch.Tensor, columns: torch.Tensor, shift: torch.Tensor) -> None:
-        rest = bias
+    def _rounded(self, values: np.ndarray) -> np.ndarray:
+        """Values of the working precision as the matrix holds them."""
+        if self.precision != "bfloat16":
+            return values
+        # To the nearest, ties to even, by whole numbers: bfloat16 is the upper half of float32.
+        bits = values.view(np.uint32)
+        upper = bits >> np.uint32(16)
+        upper &= np.uint32(1)
+        upper += np.uint32(0x7FFF)
+        upper += bits
+        upper >>= np.uint32(16)
+        return upper.astype(np.uint16).view(np.int16)
+
+    def _split(self, bias: np.ndarray, columns: np.ndarray) -> None:
+        """The leading part of each number, that of the rest, and that of what is left."""
+        rest = bias.copy()
         for column in range(_EXTRA):
-            columns[:, column] = rest
-            rest = rest - columns[:, column].to(rest.dtype)
-        shift.copy_(bias.abs())
+            columns[:, column] = part = self._rounded(rest)
+            rest -= _single(part) if self.precision == "bfloat16" else part
+
+
+def _bits(matrix: torch.Tensor) -> np.ndarray:
+    """A NumPy view of a matrix: the bits of bfloat16 as int16."""
+    return (matrix.view(torch.int16) if matrix.dtype == torch.bfloat16 else matrix).numpy()
+
+
+def _single(bits: np.ndarray) -> np.ndarray:
+    """The float32 numbers that bfloat16 bits stand for."""
+    wide = bits.view(np.uint16).astype(np.uint32)
+    wide <<= np.uint32(16)
+    return wide.view(np.float32)
+
+
+def _lengths(rows: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.einsum("ij,ij->i", rows, rows))
 
 
 def _base(unit: float) -> float:
