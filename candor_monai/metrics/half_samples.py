@@ -8,6 +8,7 @@ from .nearest_lists import NearestLists
 
 _BLOCK = 256
 _LONGER = 4
+_SIDES = np.array([1, 2], np.uint8)[:, None, None]
 
 
 class Halves:
@@ -93,13 +94,13 @@ class Halves:
         limit = self.neighbours.astype(np.uint8)
         shape = (len(which), padded.shape[1])
         counts, sums = np.zeros((2, *shape), np.uint8), np.zeros((2, *shape), np.float32)
+        product = np.empty_like(sums)
         near = np.where(np.isfinite(distance), distance, 0).astype(np.float32)
         for column in range(index.shape[1]):
-            member = padded[index[:, column]]
-            for side in (0, 1):
-                taken = (member == side + 1) & (counts[side] < limit)
-                counts[side] += taken
-                sums[side] += taken * near[:, column, None]
+            taken = padded[index[:, column]][None] == _SIDES
+            taken &= counts < limit
+            counts += taken
+            sums += np.multiply(taken, near[:, column, None], out=product)
             if column % 4 == 3 and bool((counts >= limit).all()):
                 break
         short = (counts < limit).any(axis=(0, 2)) & (index.shape[1] < len(lists)) & (index[:, -1] < len(lists))

@@ -1,9 +1,11 @@
 """Coverage of the total interval and the conditional one, and size of the tests, on simulated cohorts.
 
-    python -m tests.benchmarks.coverage --cohorts 1000 --output docs/coverage.csv [--only NAME]
+    python -m tests.benchmarks.coverage run --folder RAW [--rounds 4] [--cohorts 250] [--only NAME] [--part 0/2]
+    python -m tests.benchmarks.coverage table --folder RAW --output docs/coverage.csv
 
-Every setting has its own seed, so any row can be rerun alone. Rows already in the output are kept: a run that
-was stopped goes on where it was. θ is the mean over the setting's cohorts.
+A run goes over all settings round by round and keeps the cohorts of each in a file of its own, so it can be
+stopped and continued, shared by processes, and extended. Every setting and round has its own seed. θ is the mean
+over all cohorts of a setting.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -29,7 +31,7 @@ from candor_monai.metrics.resampling import (
     resample_mean,
     weighted_mean_replicates,
 )
-from candor_monai.metrics.simulation import Setting, SimulatedCohort, simulate
+from candor_monai.metrics.simulation import SimulatedCohort, simulate
 from candor_monai.metrics.total_interval import (
     SplitReplicates,
     pool_splits,
@@ -38,20 +40,10 @@ from candor_monai.metrics.total_interval import (
     total_replicates,
     weighted_mean_splits,
 )
+from tests.benchmarks.coverage_grid import Case, grid
 
 SPLITS, RESAMPLES = 64, 200  # fewer than the defaults, to save time: a little against both intervals
-NONE, CONE, WIDE = {}, {"offset": 8.0}, {"width": 768, "offset": 20.0}
-HUBS = {"offset": 8.0, "spread": 0.3}
 SEVERITY = (3.0, 2.0, 1.0)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A setting, what is measured in it, and how the second encoder goes with the first (differences only)."""
-
-    setting: Setting
-    measure: str = "D"
-    second: float = 0.5
 
 
 Row = tuple[float, float, float, float, float, float, float]
@@ -112,7 +104,7 @@ def _margin(cohort: SimulatedCohort, k: int, same_patient: bool) -> np.ndarray:
     return (near[1] - near[0]).astype(np.float64)
 
 
-def summary(name: str, case: Case, rows: np.ndarray, seconds: float) -> dict[str, object]:
+def summary(name: str, case: Case, rows: np.ndarray) -> dict[str, object]:
     """Coverage, its exact limits, and the width, of one setting."""
     value, sd = rows[:, 0], rows[:, 1]
     theta = 0.0 if case.measure == "difference" else value.mean()
@@ -146,44 +138,57 @@ def summary(name: str, case: Case, rows: np.ndarray, seconds: float) -> dict[str
         "conditional_coverage": round(float(plain.mean()), 4),
         "conditional_width_ratio": round(float(np.nanmean(rows[:, 5] - rows[:, 4]) / (2 * 1.96 * spread)), 3),
         "size": round(float((rows[:, 6] <= 0.05).mean()), 4) if case.measure == "difference" else "",
-        "seconds": round(seconds, 1),
     }
 
 
-def run(name: str, case: Case, cohorts: int) -> dict[str, object]:
-    """One setting."""
-    rng = np.random.default_rng(crc32(name.encode()))
-    started = time.perf_counter()
-    rows = np.array([measured(case, rng) for _ in range(cohorts)])
-    return summary(name, case, rows, time.perf_counter() - started)
+def run(name: str, case: Case, cohorts: int, number: int = 0) -> np.ndarray:
+    """One round of one setting, shape (cohorts, 7)."""
+    rng = np.random.default_rng([crc32(name.encode()), number])
+    return np.array([measured(case, rng) for _ in range(cohorts)])
+
+
+def table(folder: Path, output: Path) -> None:
+    """Summarise all rounds of all settings."""
+    found = []
+    for name, case in grid().items():
+        rounds = sorted(folder.glob(f"{crc32(name.encode()):08x}-*.npy"))
+        if rounds:
+            found.append(summary(name, case, np.concatenate([np.load(one) for one in rounds])))
+    with output.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, found[0])
+        writer.writeheader()
+        writer.writerows(found)
 
 
 def main() -> None:
-    from tests.benchmarks.coverage_grid import grid
-
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cohorts", type=int, default=1000)
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("action", choices=("run", "table"))
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--cohorts", type=int, default=250)
     parser.add_argument("--only", default="")
-    parser.add_argument("--part", default="0/1", help="which share of the settings: 0/2 and 1/2 for two processes")
+    parser.add_argument("--part", default="0/1", help="0/2 and 1/2 for two processes")
     options = parser.parse_args()
+    if options.action == "table":
+        table(options.folder, options.output)
+        return
+    options.folder.mkdir(parents=True, exist_ok=True)
     part, parts = (int(number) for number in options.part.split("/"))
-    chosen = [(name, case) for name, case in grid().items() if options.only in name][part::parts]
-    done = set()
-    if options.output.exists():
-        with options.output.open(newline="") as stream:
-            done = {row["setting"] for row in csv.DictReader(stream)}
-    for name, case in chosen:
-        if name in done:
-            continue
-        row = run(name, case, options.cohorts)
-        new = not options.output.exists()
-        with options.output.open("a", newline="") as stream:
-            writer = csv.DictWriter(stream, row)
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
-        print(f"{name}: θ {row['theta']} coverage {row['coverage']} width {row['width_ratio']}", flush=True)
+    chosen = [(name, case) for name, case in grid().items() if options.only in name]
+    todo = [
+        (number, *one)
+        for slow in (False, True)
+        for number in range(options.rounds)
+        for one in chosen
+        if (one[1].setting.positives >= 1000) == slow
+    ]
+    for number, name, case in todo[part::parts]:
+        path = options.folder / f"{crc32(name.encode()):08x}-{number}.npy"
+        if not path.exists():
+            started = time.process_time()
+            np.save(path, run(name, case, options.cohorts, number))
+            print(f"round {number}, {name}: {time.process_time() - started:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,16 @@ wide (768, offset 20); and hubs stronger than those (a cone whose images differ 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
 from zlib import crc32
 
 from candor_monai.metrics.simulation import Setting
-from tests.benchmarks.coverage import CONE, HUBS, NONE, WIDE, Case
 
+NONE: dict[str, Any] = {}
+CONE: dict[str, Any] = {"offset": 8.0}
+WIDE: dict[str, Any] = {"width": 768, "offset": 20.0}
+HUBS: dict[str, Any] = {"offset": 8.0, "spread": 0.3}
 KINDS = {"none": NONE, "cone": CONE, "hubs": HUBS, "wide": WIDE}
 # Shifts that put θ near 0.45, 0.35 and 0.2.
 SHIFTS = {
@@ -20,6 +25,15 @@ SHIFTS = {
     "wide": (0.0, 1.2, 2.4, 3.8),
 }
 NEAR = (0.5, 0.45, 0.35, 0.2)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A setting, what is measured in it, and how the second encoder goes with the first (differences only)."""
+
+    setting: Setting
+    measure: str = "D"
+    second: float = 0.5
 
 
 def grid() -> dict[str, Case]:
