@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +96,7 @@ class ProbeHandler:
         rows = np.flatnonzero(present)
         observations, split = self.observations, self.split
         if len(rows) != len(present):
-            features, observations = features[rows], subset(observations, rows)
+            features, observations = features[rows], observations.take(rows)
             split = None if split is None else [split[row] for row in rows.tolist()]
         probe = run_probe(features, observations, split, self.options, str(self.encoder["name"]), self.device)
         if self.heads_file is not None:
@@ -121,16 +120,6 @@ class ProbeHandler:
             raise box[0]
         probe, rows = box[0]
         return probe, rows
-
-
-def subset(observations: Observations, rows: np.ndarray) -> Observations:
-    """The observations of some rows, in their order."""
-    parts = {
-        name: getattr(observations, name)[rows]
-        for name in ("image_id", "labels", "group", "patient", "site", "uncertain", "boxed", "test", "cluster")
-        if getattr(observations, name) is not None
-    }
-    return replace(observations, **parts)
 
 
 def published(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> dict[str, float]:

@@ -133,15 +133,13 @@ def _resampled(
 
 
 def _paired(difference: float, resamples: np.ndarray, reference: bool) -> PairedAuroc:
-    sd, lo, hi, reason = spread(resamples)
     if reference:
-        return PairedAuroc(difference, sd, lo, hi, None, "the reference itself")
+        return PairedAuroc(difference, None, None, None, None, "the reference itself")
+    if difference == 0 and not np.nan_to_num(resamples).any():
+        return PairedAuroc(difference, 0.0, 0.0, 0.0, 1.0, "both order the images alike")
+    sd, lo, hi, reason = spread(resamples)
     if sd is None:
         return PairedAuroc(difference, sd, lo, hi, None, reason)
-    if max(sd, abs(difference)) < 1e-12:
-        return PairedAuroc(difference, sd, lo, hi, 1.0, "both order the images alike")
-    if sd < 1e-12:
-        return PairedAuroc(difference, sd, lo, hi, None, "the difference is the same in every resample")
     return PairedAuroc(difference, sd, lo, hi, float(2 * stats.norm.sf(abs(difference) / sd)), None)
 
 
@@ -164,5 +162,9 @@ def spread(
     empty = len(resamples) - len(kept)
     if len(kept) < 2 or empty > limit * len(resamples):
         return None, None, None, f"no interval: the value is undefined in {empty} of {len(resamples)} resamples"
+    if np.ptp(kept) < 1e-12:
+        # A width of zero would read as certainty (an AUROC of 1 on ten images); it only says that B resamples of these
+        # images cannot show how it varies.
+        return None, None, None, "no interval: every resample gives the same value"
     lo, hi = np.percentile(kept, [2.5, 97.5])
     return float(np.std(kept, ddof=1)), float(lo), float(hi), None

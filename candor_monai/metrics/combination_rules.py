@@ -52,8 +52,9 @@ def combine(
     - *chosen on validation*: the head with the largest validation AUROC (a tie: the first), at its operating point.
     - *majority vote*: positive when more than half of the heads are.
     - *mean probability*: mean of the heads' probabilities, at its validation operating point.
-    - *stacked logistic regression*: on the heads' logits, ridge penalty 1. The threshold comes from predictions for
-      validation images by a model fitted to the other folds; the model applied to test images is fitted to all of them.
+    - *stacked logistic regression*: on the heads' standardised logits, ridge penalty 1. The threshold comes from
+      predictions for validation images by a model fitted to the other folds; the model applied to test images is fitted
+      to all of them.
     - *OR*: positive when any head is.
     - *oracle*: knows the label and picks a right head: a positive is missed only when every head misses it, a negative
       is a false positive only when every head is wrong.
@@ -111,10 +112,16 @@ def _stacked(
         inside, outside = fold == f, fold != f
         if not target[outside].any() or target[outside].all():
             return "validation images outside one fold hold one class only"
-        held_out[inside] = fit_logistic(validation[:, outside].T, target[outside]).decision(validation[:, inside].T)
+        held_out[inside] = _fitted(validation[:, outside], target[outside], validation[:, inside])
     point = operating_point(held_out, labels, sensitivity)
-    model = fit_logistic(validation.T, target)
-    return decide(model.decision(test.T), float(point.threshold or 0.0)).astype(np.float64)
+    return decide(_fitted(validation, target, test), float(point.threshold or 0.0)).astype(np.float64)
+
+
+def _fitted(logits: np.ndarray, target: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Decision values for new images of a model on logits in units of their spread: the penalty has no scale."""
+    centre, spread = logits.mean(axis=1, keepdims=True), logits.std(axis=1, keepdims=True)
+    spread = np.where(spread > 0, spread, 1.0)
+    return fit_logistic(((logits - centre) / spread).T, target).decision(((new - centre) / spread).T)
 
 
 def patient_sums(positive: np.ndarray, chosen: np.ndarray, codes: np.ndarray, patients: int) -> np.ndarray:

@@ -32,6 +32,8 @@ from .linear_heads import HeadOptions, HeadWeights, train_linear_heads
 
 # Rows scored at a time: fixed, so that a logit does not depend on how many images are scored.
 BLOCK = 1024
+# Rows turned to float64 at a time.
+ROWS = 8192
 
 COLUMNS = (
     "encoder",
@@ -100,7 +102,7 @@ class ProbeOptions:
     sensitivity: float = SENSITIVITY
     heads: HeadOptions = field(default_factory=HeadOptions)
     resamples: int = 1000
-    max_queries: int = 4000
+    max_queries: int = 1000
     pool_missing: bool = False
     retrieval: bool = True
     seed: int = 42
@@ -287,6 +289,7 @@ def run_probe(
     if features.ndim != 2 or len(features) != len(observations):
         raise ValueError(f"features {features.shape} must have one row for each of {len(observations)} images")
     rows = probe_rows(observations, split, options)
+    _check_rows(features, np.flatnonzero((observations.labels >= 0).any(axis=1)))
     train = unit_rows(features, rows.train)
     labels = observations.labels[rows.train]
     weights = train_linear_heads(torch.from_numpy(train).to(device), labels, observations.findings, options.heads)
@@ -322,15 +325,26 @@ def unit_rows(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
         ValueError: a row is zero or not finite.
     """
     unit = np.empty((len(rows), features.shape[1]), dtype=np.float32)
-    for start in range(0, len(rows), 8192):
-        part = rows[start : start + 8192]
-        block = np.asarray(features[part], dtype=np.float64)
-        norm = np.sqrt((block**2).sum(axis=1, keepdims=True))
-        bad = np.flatnonzero(~(np.isfinite(norm[:, 0]) & (norm[:, 0] > 0)))
-        if len(bad):
-            raise ValueError(f"features[{part[bad[0]]}] is zero or not finite")
-        unit[start : start + 8192] = block / norm
+    for start in range(0, len(rows), ROWS):
+        block, norm = _block(features, rows[start : start + ROWS])
+        unit[start : start + ROWS] = block / norm
     return unit
+
+
+def _block(features: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Some rows in float64, and their norms, shape (n, 1), refused when zero or not finite."""
+    block = np.asarray(features[rows], dtype=np.float64)
+    norm = np.sqrt((block**2).sum(axis=1, keepdims=True))
+    bad = np.flatnonzero(~(np.isfinite(norm[:, 0]) & (norm[:, 0] > 0)))
+    if len(bad):
+        raise ValueError(f"features[{rows[bad[0]]}] is zero or not finite")
+    return block, norm
+
+
+def _check_rows(features: np.ndarray, rows: np.ndarray) -> None:
+    """Refuse features that cannot be normalised, also of labelled images that only the retrieval scores look at."""
+    for start in range(0, len(rows), ROWS):
+        _block(features, rows[start : start + ROWS])
 
 
 def _logits(network: LinearHeads, features: np.ndarray, rows: np.ndarray) -> np.ndarray:

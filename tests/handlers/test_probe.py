@@ -5,7 +5,7 @@ import pytest
 import torch
 from ignite.engine import Engine
 
-from candor_monai.handlers.probe import ProbeHandler, published, subset
+from candor_monai.handlers.probe import ProbeHandler, published
 from candor_monai.metrics.observations import Observations
 from candor_monai.networks.head_files import read_head_card
 from candor_monai.networks.linear_heads import HeadOptions
@@ -112,14 +112,6 @@ def test_the_engines_other_metrics_stay() -> None:
     ProbeHandler(seen, (features, np.ones(300, bool)), options=QUICK)(engine)
     assert engine.state.metrics["D"] == 0.4
     assert set(engine.state.metric_details) == {"other", "head_logit"}
-
-
-def test_subset_keeps_what_belongs_to_a_row() -> None:
-    _, seen = _cohort()
-    part = subset(seen, np.array([5, 2]))
-    assert part.image_id.tolist() == ["i5", "i2"]
-    assert part.group_names == seen.group_names
-    assert part.patient.tolist() == ["p5", "p2"]
 
 
 def test_a_zero_feature_is_refused() -> None:

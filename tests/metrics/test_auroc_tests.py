@@ -79,6 +79,13 @@ def test_a_class_on_one_patient_has_no_interval() -> None:
     assert "resamples" in str(found.reason)
 
 
+def test_separable_scores_have_no_interval_of_width_zero() -> None:
+    weights = patient_weights([str(i) for i in range(40)], 42, 100)
+    found = auroc_interval(np.arange(40.0), np.arange(40) >= 20, np.arange(40), weights)
+    assert (found.value, found.sd, found.lo) == (1.0, None, None)
+    assert found.reason == "no interval: every resample gives the same value"
+
+
 def test_spread_of_nothing() -> None:
     assert spread(np.array([np.nan, np.nan]))[:3] == (None, None, None)
 

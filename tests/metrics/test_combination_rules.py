@@ -76,6 +76,16 @@ def test_the_stacks_threshold_is_cross_fitted() -> None:
     assert found.positive["stacked logistic regression"][truth == 1].mean() > 0.68
 
 
+def test_the_stack_does_not_depend_on_the_scale_of_the_logits() -> None:
+    validation, labels = _heads(4, 300, np.array([1.0, 0.3]))
+    test, truth = _heads(5, 500, np.array([1.0, 0.3]))
+    rule = "stacked logistic regression"
+    plain = combine(validation, labels, np.arange(300) % 5, test, truth).positive[rule]
+    scale = np.array([[0.01], [50.0]])
+    scaled = combine(validation * scale, labels, np.arange(300) % 5, test * scale, truth).positive[rule]
+    assert np.mean(plain != scaled) < 0.01
+
+
 def test_missing_validation_labels_are_left_out() -> None:
     more = np.concatenate([VALIDATION, np.full((3, 4), 99.0)], axis=1)
     labels, fold = np.append(VAL_LABELS, [-1] * 4), np.append(FOLD, [0] * 4)

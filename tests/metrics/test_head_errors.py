@@ -93,6 +93,12 @@ def test_one_discordant_image_has_a_difference_but_no_interval() -> None:
     assert "resamples" in str(found.reason)
 
 
+def test_no_error_at_all_has_no_interval_of_width_zero() -> None:
+    found = compare_errors([count(_stratum(0, 10, 0, 10), _weights(20))])
+    assert (found.difference, found.sd, found.lo) == (0.0, None, None)
+    assert "every resample gives the same" in str(found.reason)
+
+
 def test_bad_strata_are_refused() -> None:
     with pytest.raises(ValueError, match="differ in length"):
         Stratum("a", "f", np.zeros(2, bool), np.zeros(3, bool), np.zeros(2, int))

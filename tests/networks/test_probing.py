@@ -228,6 +228,11 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(ValueError, match=rf"features\[{rows.train[0]}\] is zero or not finite"):
         run_probe(bad, seen, options=QUICK)
     bad[rows.train[0]] = 1
+    beyond = rows.train[-1]  # labelled, and left out by the cap
+    bad[beyond] = np.inf
+    with pytest.raises(ValueError, match=rf"features\[{beyond}\]"):
+        run_probe(bad, seen, options=dataclasses.replace(QUICK, max_train=100))
+    bad[beyond] = 1
     bad[rows.test[3], 2] = np.nan
     with pytest.raises(ValueError, match=rf"features\[{rows.test[3]}\]"):
         run_probe(bad, seen, options=QUICK)
