@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import pydicom
 import pytest
 from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, generate_uid
@@ -20,21 +21,24 @@ from candor_monai.utils import UserError
 from tests.support import SHARED, needs_shared
 
 
-def dicom(path: Path, **attributes: object) -> Path:
-    """A 2 × 3 radiograph."""
+def dicom(path: Path, pixels: np.ndarray | None = None, **attributes: object) -> Path:
+    """A radiograph of the pixels given (8 bit), or of 2 × 3."""
+    pixels = np.arange(6, dtype=np.uint16).reshape(2, 3) if pixels is None else pixels
     meta = FileMetaDataset()
     meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
     meta.MediaStorageSOPInstanceUID = generate_uid()
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
     ds = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
     ds.SOPClassUID, ds.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
-    ds.Modality, ds.Rows, ds.Columns = "DX", 2, 3
-    ds.BitsAllocated = ds.BitsStored = 16
-    ds.HighBit, ds.PixelRepresentation, ds.SamplesPerPixel = 15, 0, 1
+    ds.Modality, ds.Rows, ds.Columns = "DX", *pixels.shape
+    ds.BitsAllocated = ds.BitsStored = 8 * pixels.itemsize
+    ds.HighBit, ds.PixelRepresentation, ds.SamplesPerPixel = ds.BitsStored - 1, 0, 1
     ds.PhotometricInterpretation = "MONOCHROME2"
     for keyword, value in attributes.items():
         setattr(ds, keyword, value)
-    ds.PixelData = np.arange(6, dtype=np.uint16).tobytes()
+    if pydicom.__version__ < "3":
+        ds.is_little_endian, ds.is_implicit_VR = True, False
+    ds.PixelData = pixels.tobytes()
     path.parent.mkdir(parents=True, exist_ok=True)
     ds.save_as(path)
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -89,7 +90,7 @@ class Covariates:
         for reason in sorted(set(reasons) - {""}):
             hit = (reasons == reason).to_numpy(dtype=bool)
             messages = self.headers.loc[hit, "message"].iloc[0]
-            self._reject(draft, hit, reason, messages)
+            self.reject(draft, hit, reason, messages)
             reasons = self.headers["reason"].fillna("")
 
     def filter(self, draft: Draft, filters: Mapping[str, Sequence[str] | None]) -> None:
@@ -104,7 +105,9 @@ class Covariates:
                 if value.upper() not in kept:
                     hit = (self.headers[keyword].fillna("") == value).to_numpy(dtype=bool)
                     reason = {"Modality": "modality", "SOPClassUID": "sop_class"}.get(keyword, "body_part")
-                    self._reject(draft, hit, reason, f"{keyword} is {value or 'not given'}")
+                    # a code is told, free text that a site wrote in its place is not
+                    told = value if re.fullmatch(r"[A-Z0-9._]{1,64}", value) else "another value"
+                    self.reject(draft, hit, reason, f"{keyword} is {told if value else 'not given'}")
 
     def view_rules(self) -> dict[str, int]:
         """How the views were found, by rule."""
@@ -112,7 +115,9 @@ class Covariates:
         rules = self.headers["ViewRule"].dropna().value_counts().sort_index()
         return {str(rule): int(n) for rule, n in rules.items() if rule}
 
-    def _reject(self, draft: Draft, hit: np.ndarray, reason: str, message: str) -> None:
-        assert self.headers is not None
-        draft.reject(hit, reason, message, stage="header")
-        self.headers = self.headers[~hit].reset_index(drop=True)
+    def reject(self, draft: Draft, hit: np.ndarray, reason: str, message: str) -> None:
+        """Leave out images, here and in the draft."""
+        if hit.any():
+            assert self.headers is not None
+            draft.reject(hit, reason, message, stage="header")
+            self.headers = self.headers[~hit].reset_index(drop=True)

@@ -7,7 +7,6 @@ dimension. Nothing is unpickled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,45 +14,27 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError, unknown
-from ..label_policy import LabelValues
 from ..label_tables import read_table
 from .covariates import Covariates
 from .draft import Draft, with_rejected
-from .loading import names_of
+from .label_reading import LabelTable, read_labels
+from .registry import passes_on
 from .source import Source
-from .splits import normal_splits
-from .table import image_column_of, label_rows, labels_path, roles_of
 from .table_rows import describe_keys
 
+KINDS = (".npy", ".npz", ".parquet", ".arrow", ".feather")
 FEATURE_COLUMNS = ("feature", "features", "embedding", "pred")
 ID_COLUMNS = ("image_id", "image", "id", "path", "file", "filename")
 
 
+@passes_on(read_labels)
 def read(
     source: Source,
     *,
     features: str | None = None,
     feature_ids: str | None = None,
     id_column: str | None = None,
-    labels: str | None = None,
-    findings: Sequence[str] | Mapping[str, str] | None = None,
-    image_column: str | None = None,
-    patient_column: str | None = None,
-    site_column: str | None = None,
-    split_column: str | None = None,
-    view_column: str | None = None,
-    site: str | None = None,
-    covariates: Sequence[str] = (),
-    bins: Mapping[str, Sequence[float]] | None = None,
-    finding_column: str | None = None,
-    value_column: str | None = None,
-    positive_values: Sequence[Any] | None = None,
-    negative_values: Sequence[Any] | None = None,
-    uncertain_values: Sequence[Any] | None = None,
-    blank_values: Sequence[Any] | None = None,
-    unknown_values: str = "error",
-    delimiter: str | None = None,
-    encoding: str = "utf-8-sig",
+    **label_options: Any,
 ) -> Draft:
     """Join features with a table of labels by image id.
 
@@ -63,64 +44,40 @@ def read(
         feature_ids: for .npy: a text file or table with the id of each row; None takes the label table's order,
             which must then have as many rows.
         id_column: the id column of a Parquet or Arrow file of features, or of ``feature_ids``.
-        labels, findings, image_column, patient_column, site_column, split_column, view_column, site, covariates,
-            bins, finding_column, value_column, positive_values, negative_values, uncertain_values, blank_values,
-            unknown_values, delimiter, encoding: as for a ``table`` cohort.
+        label_options: as for ``read_labels``.
     """
     root = source.need_dataset_dir()
     if not root.is_dir():
         raise UserError(f"{root}: there is no such folder. Set --dataset_dir to the folder that holds the features.")
     source.at(root)
     if features is None:
-        kinds = (".npy", ".npz", ".parquet", ".arrow", ".feather")
-        there = [n for n in sorted(source.files.listing("")) if n.lower().endswith(kinds)]
+        there = [n for n in sorted(source.files.listing("")) if n.lower().endswith(KINDS)]
         raise UserError(
-            f"cohort {source.name!r} needs --features, the file of features ({', '.join(kinds)}). The folder holds "
+            f"cohort {source.name!r} needs --features, the file of features ({', '.join(KINDS)}). The folder holds "
             f"{', '.join(there[:6]) or 'none'}."
         )
-    path = labels_path(source, labels)
-    table = source.read(path, delimiter=delimiter, encoding=encoding)
-    columns = [str(c) for c in table.columns]
-    key = image_column_of(image_column, columns, path)
-    roles = roles_of(columns, patient_column, site_column, split_column, view_column)
-    wanted = list(dict.fromkeys((*(source.match_on or ()), *names_of(covariates))))
-    values = LabelValues.of(positive_values, negative_values, uncertain_values, blank_values, unknown_values)
-    compared = [c for c in dict.fromkeys((*roles.values(), *wanted)) if c in columns]
-    rows = label_rows(source, table, key, path, findings, finding_column, value_column, compared, values)
-    order = table[key].str.strip()
+    labels = read_labels(source, **label_options)
+    rows = labels.rows
     file = _path(source, features)
-    ids, matrix = read_features(file, order, None if feature_ids is None else _path(source, feature_ids), id_column)
-
+    ids, matrix = read_features(
+        file, labels.order, None if feature_ids is None else _path(source, feature_ids), id_column
+    )
     place = pd.Index(rows.keys).get_indexer(pd.Index(ids))
     hit = np.flatnonzero(place >= 0)
     if not len(hit):
         raise UserError(
-            f"{path.name}: none of its {len(rows.keys):,} ids is among the {len(ids):,} of {file.name}. Ids are like "
+            f"{labels.name}: none of its {len(rows.keys):,} ids is among the {len(ids):,} of {file.name}. Ids are like "
             f"{describe_keys(list(rows.keys))} there and {describe_keys(ids)} here."
         )
     records = pd.DataFrame({"image_id": [ids[i] for i in hit]}, dtype=object)
     records["image"] = None
-    draft = Draft(records, rows.findings, rows.codes[place[hit]], features=matrix[hit])
-    draft.rejected = _rejected(draft, rows.keys, rows.contradictory, ids, place, path.name)
-    lookup = Covariates(rows.table.iloc[place[hit]].reset_index(drop=True), None, records["image"], path.name)
-    records["patient_id"] = lookup.get(roles["patient"]) if "patient" in roles else None
-    records["site"] = lookup.get(roles["site"]) if "site" in roles else (site or source.name)
-    if "split" in roles:
-        records["split"] = normal_splits(lookup.get(roles["split"]).rename(roles["split"]), path.name)
-    if "view" in roles:
-        records["view"] = lookup.get(roles["view"])
-    for name in (*wanted, *(bins or {})):
-        if name not in records:
-            records[name] = lookup.get(name)
-    for name, edges in (bins or {}).items():
-        records[name] = lookup.binned(records[name], name, edges)
-    if source.match_on is None:
-        draft.match_on = tuple(c for c in ("site", "view") if c in records)
     kept = matrix[hit]
+    draft = Draft(records, rows.findings, rows.codes[place[hit]], features=kept)
+    draft.rejected = _rejected(draft, labels, ids, place)
+    lookup = Covariates(rows.table.iloc[place[hit]].reset_index(drop=True), None, records["image"], labels.name)
+    labels.fill(draft, source, lookup)
     bad = ~np.isfinite(kept).all(axis=1) | ~kept.any(axis=1)
     draft.reject(bad, "bad_feature", "the feature is not finite or all zero", stage="feature")
-    draft.notes |= {"columns": {"image": key, **roles}, "rows_merged": rows.merged, "unknown_values": rows.unknown}
-    draft.blank = "negative" if rows.not_mentioned else "exclude"
     return draft
 
 
@@ -247,15 +204,14 @@ def _path(source: Source, name: str) -> Path:
     return path if path.exists() or not Path(name).exists() else Path(name).resolve()
 
 
-def _rejected(
-    draft: Draft, keys: pd.Series, contradictory: dict[str, int], ids: list[str], place: np.ndarray, where: str
-) -> pd.DataFrame:
-    odd = sorted(contradictory)
+def _rejected(draft: Draft, labels: LabelTable, ids: list[str], place: np.ndarray) -> pd.DataFrame:
+    odd = sorted(labels.rows.contradictory)
     rejected = with_rejected(
-        draft.rejected, odd, [""] * len(odd), "contradictory_rows", f"its rows in {where} disagree"
+        draft.rejected, odd, [""] * len(odd), "contradictory_rows", f"its rows in {labels.name} disagree"
     )
     known = set(ids)
-    lost = [k for k in keys if k not in known]
-    rejected = with_rejected(rejected, lost, [""] * len(lost), "no_feature", f"{where} names it; it has no feature")
-    idle = [ids[i] for i in np.flatnonzero(place < 0) if ids[i] not in contradictory]
-    return with_rejected(rejected, idle, [""] * len(idle), "no_label_row", f"no row of {where} is about it")
+    lost = [k for k in labels.rows.keys if k not in known]
+    message = f"{labels.name} names it; it has no feature"
+    rejected = with_rejected(rejected, lost, [""] * len(lost), "no_feature", message)
+    idle = [ids[i] for i in np.flatnonzero(place < 0).tolist() if ids[i] not in labels.rows.contradictory]
+    return with_rejected(rejected, idle, [""] * len(idle), "no_label_row", f"no row of {labels.name} is about it")

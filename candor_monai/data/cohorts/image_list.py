@@ -12,8 +12,8 @@ from ...utils import UserError
 from ..file_index import FileIndex, inside
 from ..label_tables import read_table
 from .draft import Draft
+from .label_reading import image_column_of
 from .source import Source
-from .table import image_column_of
 from .table_files import ImageFiles
 
 

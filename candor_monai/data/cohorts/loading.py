@@ -82,7 +82,8 @@ def load_cohort(
     if "findings" not in own:
         _choose_findings(draft, chosen["findings"], card.name)
     if task is None:
-        task = Task(card.name)
+        # one name for all cohorts of one's own: the draw of candidates depends on it, not on where the images lie
+        task = Task("own", title=f"Findings of {card.name}")
     task = _with_policy(task, match_on, chosen, draft)
     return _finish(source, draft, task, {**chosen, "asked": frozenset(options)})
 

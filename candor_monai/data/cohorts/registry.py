@@ -18,6 +18,7 @@ SHIPPED = (
     "chexpert",
     "cub_200_2011",
     "ddi",
+    "dicomweb",
     "fairvision",
     "features",
     "fgvc_aircraft",
@@ -41,6 +42,7 @@ SHIPPED = (
 )
 
 _registered: dict[str, Adapter] = {}
+_passed_on: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def register_adapter(name: str, adapter: Adapter) -> None:
@@ -73,7 +75,18 @@ def adapter_named(name: str) -> Adapter:
     return adapter
 
 
-def adapter_options(adapter: Adapter) -> Mapping[str, Any]:
-    """Names and defaults of an adapter's options."""
+def adapter_options(adapter: Callable[..., Any]) -> Mapping[str, Any]:
+    """Names and defaults of an adapter's options, and of those that it passes on."""
     parameters = inspect.signature(adapter).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    own = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    return {**own, **(adapter_options(_passed_on[adapter]) if adapter in _passed_on else {})}
+
+
+def passes_on(function: Callable[..., Any]) -> Callable[[Adapter], Adapter]:
+    """Declares that an adapter hands its ``**options`` to ``function``, whose options are then its own too."""
+
+    def declare(adapter: Adapter) -> Adapter:
+        _passed_on[adapter] = function
+        return adapter
+
+    return declare

@@ -116,7 +116,7 @@ def _by_name(keys: pd.Series, files: Sequence[str], how: str, where: str, allow_
 
 
 def join_by_header(keys: pd.Series, headers: pd.DataFrame, how: str, where: str) -> Join:
-    """Match keys with a header attribute. One accession may have many images; each gets its row's labels.
+    """Match keys with a header attribute. All images of an accession, and all copies of an instance, match its row.
 
     Raises:
         UserError: no key matches a header.
@@ -128,13 +128,8 @@ def join_by_header(keys: pd.Series, headers: pd.DataFrame, how: str, where: str)
     files: list[str] = headers["file"].tolist()
     if not matched.any():
         raise nothing_matches(keys, [], where, f"the DICOM attribute {BY_HEADER[how]} of {len(headers):,} files")
-    ambiguous: list[str] = []
-    if how == "sop_instance_uid":
-        repeated = pd.Series(row[matched]).duplicated(keep=False).to_numpy()
-        ambiguous = [str(keys.iat[r]) for r in sorted(set(row[matched][repeated].tolist()))]
-        matched[np.flatnonzero(matched)[repeated]] = False
     rows = np.flatnonzero(matched)
-    return Join(row[rows].astype(np.int64), [files[i] for i in rows.tolist()], how, ambiguous)
+    return Join(row[rows].astype(np.int64), [files[i] for i in rows.tolist()], how)
 
 
 def nothing_matches(keys: pd.Series, files: Sequence[str], where: str, how: str) -> UserError:

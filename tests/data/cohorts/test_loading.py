@@ -11,7 +11,8 @@ from candor_monai.data.cohorts import load_card, register_adapter
 from candor_monai.data.cohorts.draft import Draft
 from candor_monai.data.cohorts.registry import SHIPPED, adapter_named, adapter_options
 from candor_monai.data.cohorts.vocabulary import load_vocabulary
-from candor_monai.utils import UserError
+from candor_monai.utils import UserError, read_yaml
+from tests.support import ROOT
 
 from .trees import labels_of, reasons, touch
 
@@ -154,6 +155,13 @@ def test_every_adapter_has_a_card_and_asks_for_a_folder(name):
     assert name in {load_card(c).adapter for c in list_cohorts()}
     with pytest.raises(UserError, match=r"--dataset_dir"):
         load_cohort(name)
+
+
+def test_every_card_and_extra_is_documented():
+    told = (ROOT / "docs" / "cohorts.md").read_text()
+    assert [name for name in list_cohorts() if f"`{name}`" not in told and name != "calibration"] == []
+    extras = read_yaml(ROOT / "configs" / "chest_vocabulary.yaml")["extras"]
+    assert [name for name in extras if f"`{name}`" not in told] == []
 
 
 def test_presets_and_extras_of_the_vocabulary():

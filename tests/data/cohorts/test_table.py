@@ -208,18 +208,19 @@ def hospital(tmp_path):
 def test_join_by_accession_gives_each_image_its_studys_labels(hospital):
     table(hospital, "AccessionNumber,Edema\nA1,1\nA2,0\nA3,1\n")
     cohort = load(hospital, header_workers=1)
-    assert labels_of(cohort, "Edema") == {"s1/IM1": 1, "s1/IM2": 1, "s2/a.dcm": 0, "s2/b.dcm": 0}
+    assert labels_of(cohort, "Edema") == {"1.2.1": 1, "1.2.2": 1, "1.2.3": 0, "1.2.4": 0}
+    assert cohort.records["image"].tolist() == ["s1/IM1", "s1/IM2", "s2/a.dcm", "s2/b.dcm"]
     assert cohort.records["patient_id"].tolist() == ["p1", "p1", "p2", "p2"]
     assert cohort.records["view"].tolist() == ["PA", "LATERAL", "AP", None]
     assert cohort.counts["view_rules"] == {"description": 1, "missing": 1, "view position": 2}
-    assert reasons(cohort) == {"A3": "no_image", "s2/broken.dcm": "no_label_row"}
+    assert reasons(cohort) == {"labels.csv row 3": "no_image", "s2/broken.dcm": "no_label_row"}
 
 
 def test_filters_name_what_ruled_a_file_out(hospital):
     table(hospital, "AccessionNumber,Edema\nA1,1\nA2,0\n")
     cohort = load(hospital, modalities=["CR", "DX"], views=["PA", "AP"], header_workers=1)
-    assert cohort.records["image_id"].tolist() == ["s1/IM1", "s2/a.dcm"]
-    row = cohort.rejected.set_index("image_id").loc["s2/b.dcm"]
+    assert cohort.records["image_id"].tolist() == ["1.2.1", "1.2.3"]
+    row = cohort.rejected.set_index("file").loc["s2/b.dcm"]
     assert (row["reason"], row["message"]) == ("modality", "Modality is CT")
     assert cohort.counts["left_out"] == {"view LATERAL not chosen": 1}
 
@@ -247,9 +248,9 @@ def test_zipped_studies_are_read_where_they_lie(hospital):
     (hospital / "bad.zip").write_bytes(b"PK not a zip")
     table(hospital, "AccessionNumber,Edema\nA1,1\nA2,0\n")
     cohort = load(hospital, header_workers=1)
-    assert labels_of(cohort, "Edema") == {"s1.zip/DICOM/IM1": 1, "s1.zip/DICOM/IM2": 1, "s2/a.dcm": 0, "s2/b.dcm": 0}
+    assert labels_of(cohort, "Edema") == {"1.2.1": 1, "1.2.2": 1, "1.2.3": 0, "1.2.4": 0}
     assert cohort.counts["unreadable_archives"] == ["bad.zip"]
-    content = dict(zip(cohort.records["image_id"], map(cohort.source, range(len(cohort))), strict=True))
+    content = dict(zip(cohort.records["image"], map(cohort.source, range(len(cohort))), strict=True))
     assert content["s1.zip/DICOM/IM1"][128:132] == b"DICM"
     assert content["s2/a.dcm"] == hospital / "s2/a.dcm"
 
@@ -272,19 +273,20 @@ def test_dicomdir_says_what_a_medium_should_hold(hospital):
     assert sum(image.startswith("cd/") for image in cohort.records["image"]) == 1
 
 
-def test_two_files_of_one_uid_are_ambiguous(hospital):
-    dicom(hospital / "copy.dcm", SOPInstanceUID="1.2.1")
-    table(hospital, "SOPInstanceUID,Edema\n1.2.1,1\n1.2.3,0\n")
+@pytest.mark.parametrize("column, keys", [("SOPInstanceUID", ("1.2.1", "1.2.3")), ("AccessionNumber", ("A1", "A2"))])
+def test_a_second_copy_of_an_instance_is_left_out(hospital, column, keys):
+    dicom(hospital / "z/copy.dcm", SOPInstanceUID="1.2.1", AccessionNumber="A1")
+    table(hospital, f"{column},Edema\n{keys[0]},1\n{keys[1]},0\n")
     cohort = load(hospital, header_workers=1)
-    assert reasons(cohort)["1.2.1"] == "ambiguous_file"
-    assert labels_of(cohort, "Edema") == {"s2/a.dcm": 0}
+    assert cohort.rejected.set_index("file").loc["z/copy.dcm", "reason"] == "duplicate_image"
+    assert labels_of(cohort, "Edema")["1.2.1"] == 1
 
 
 def test_no_patient_data_in_what_is_left_out(hospital):
-    table(hospital, "AccessionNumber,Edema,name\nA1,1,Doe\nA2,0,Roe\n")
+    table(hospital, "AccessionNumber,Edema,name\nA1,1,Doe\nA2,0,Roe\nA3,1,Poe\n")
     cohort = load(hospital, modalities=["DX"], header_workers=1)
     told = cohort.rejected.to_csv() + repr(cohort.describe())
-    assert not any(word in told for word in ("Doe", "Roe", "p1", "p2"))
+    assert not any(word in told for word in ("Doe", "Roe", "p1", "p2", "A1", "A2", "A3"))
 
 
 @needs_shared

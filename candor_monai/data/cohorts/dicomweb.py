@@ -1,0 +1,189 @@
+"""A cohort on a PACS: QIDO-RS search, attributes by WADO-RS metadata, pixels by WADO-RS when they are needed.
+
+Nothing is written to the PACS. The images are those that a label table names by SOPInstanceUID or AccessionNumber.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ...utils import DecodeError, UserError
+from ...utils.atomic import atomic_write
+from ..dicomweb_client import Access, DicomWebClient, Patience, attribute
+from ..dicomweb_reader import PacsReader
+from ..header_reading import DERIVED, KEYWORDS
+from ..radiograph_view import view_of
+from .covariates import is_keyword
+from .draft import Draft
+from .drawing import whole
+from .label_joining import joined_draft
+from .label_reading import LabelTable, read_labels
+from .loading import flag, names_of
+from .registry import passes_on
+from .source import Source
+from .table_join import BY_HEADER, choose_join, join_by_header
+
+STUDY = "0020000D"
+
+
+@passes_on(read_labels)
+def read(
+    source: Source,
+    *,
+    url: str | None = None,
+    join_on: str = "auto",
+    search_by: str = "auto",
+    modalities: Sequence[str] | None = None,
+    sop_classes: Sequence[str] | None = None,
+    body_parts: Sequence[str] | None = None,
+    study_date: str | None = None,
+    token_env: str | None = None,
+    token_file: str | None = None,
+    user: str | None = None,
+    password_env: str | None = None,
+    password_file: str | None = None,
+    certificate: str | None = None,
+    key: str | None = None,
+    ca_bundle: str | None = None,
+    allow_http: bool = False,
+    concurrency: int = 4,
+    timeout: float = 30.0,
+    retry_seconds: float = 120.0,
+    cache_dir: str | None = None,
+    cache_gigabytes: float = 20.0,
+    **label_options: Any,
+) -> Draft:
+    """Join a table of labels with the images of a PACS.
+
+    Args:
+        source: the dataset; its folder, when named, is what the label table's path starts from.
+        url: root of the DICOMweb service.
+        join_on: ``sop_instance_uid``, ``accession_number``, or ``auto`` (by the name of the key column).
+        search_by: ``accession`` (one search an accession number of the table), ``query`` (by modality and date), or
+            ``auto``: ``accession`` when the table is joined by it.
+        modalities, body_parts, study_date: what is searched for (``study_date`` as ``20200101-20201231``); the first
+            two, and ``sop_classes``, also rule out single images.
+        token_env, token_file, user, password_env, password_file, certificate, key, ca_bundle, allow_http: as in
+            ``Access``; secrets themselves are never options.
+        concurrency: requests at once.
+        timeout, retry_seconds: as in ``Patience``.
+        cache_dir, cache_gigabytes: folder that keeps attributes and files that were fetched, and its size for files.
+        label_options: as for ``read_labels``.
+    """
+    if url is None:
+        raise UserError(f"cohort {source.name!r} needs --dataset_dir or --labels, and url, the address of the PACS.")
+    if source.dataset_dir is not None and source.dataset_dir.is_dir():
+        source.at(source.dataset_dir)
+    labels = read_labels(source, **label_options)
+    how = choose_join(join_on, labels.key)
+    if how not in BY_HEADER:
+        raise UserError(
+            f"{labels.name}: images of a PACS are joined by sop_instance_uid or accession_number; name the way with "
+            f"join_on, and the column with image_column."
+        )
+    access = Access(
+        token_env, token_file, user, password_env, password_file, certificate, key, ca_bundle,
+        flag(allow_http, "allow_http"),
+    )  # fmt: skip
+    client = DicomWebClient(url, access, Patience(float(timeout), float(retry_seconds)))
+    threads = whole(concurrency, "concurrency", 1)
+    cache = None if cache_dir is None else Path(cache_dir).expanduser()
+    keywords = [c for c in (*labels.wanted, *labels.roles.values()) if c not in labels.columns and is_keyword(c)]
+    studies = _studies(client, labels, how, search_by, modalities, body_parts, study_date)
+    attributes = _Attributes(client, tuple(sorted({*KEYWORDS, *keywords})), cache)
+    with ThreadPoolExecutor(threads, thread_name_prefix="dicomweb") as pool:
+        answers = list(pool.map(attributes, studies))
+    rows = [row for answer in answers for row in answer]
+    if not rows:
+        raise UserError(f"the PACS holds none of the images that {labels.name} names ({len(studies):,} studies found).")
+    headers = pd.DataFrame(rows, dtype=object).drop_duplicates("file").reset_index(drop=True)
+    join = join_by_header(labels.rows.keys, headers, how, labels.name)
+    filters = {"Modality": modalities, "SOPClassUID": sop_classes, "BodyPartExamined": body_parts}
+    draft = joined_draft(source, labels, join, headers["file"].tolist(), headers, filters)
+    draft.open_image = PacsReader(
+        client,
+        draft.records["image"].tolist(),
+        threads,
+        None if cache is None else cache / "files",
+        int(float(cache_gigabytes) * (1 << 30)),
+    )
+    draft.notes["pacs"] = {"studies": len(studies), "images": len(headers), "studies_gone": attributes.gone}
+    return draft
+
+
+def _studies(
+    client: DicomWebClient,
+    labels: LabelTable,
+    how: str,
+    search_by: str,
+    modalities: Sequence[str] | None,
+    body_parts: Sequence[str] | None,
+    study_date: str | None,
+) -> list[str]:
+    """Study UIDs to look into, sorted."""
+    if search_by not in ("auto", "accession", "query"):
+        raise UserError(f"search_by must be accession, query or auto, is {search_by!r}.")
+    by_accession = search_by == "accession" or (search_by == "auto" and how == "accession_number")
+    common = {"StudyDate": str(study_date)} if study_date else {}
+    searches: list[dict[str, str]]
+    if by_accession:
+        searches = [{**common, "AccessionNumber": number} for number in labels.rows.keys]
+    else:
+        searches = [{**common, "ModalitiesInStudy": m} for m in names_of(modalities)] or [common]
+        searches = [{**s, "BodyPartExamined": b} for s in searches for b in names_of(body_parts)] or searches
+    found: set[str] = set()
+    for filters in searches:
+        found |= {attribute(study, STUDY) for study in client.studies(**filters)}
+    return sorted(found - {""})
+
+
+class _Attributes:
+    """Attributes of the images of a study, as the rows of a header index."""
+
+    def __init__(self, client: DicomWebClient, keywords: tuple[str, ...], cache: Path | None) -> None:
+        from pydicom.datadict import tag_for_keyword
+
+        self.client, self.keywords = client, keywords
+        self.tags = {k: f"{tag_for_keyword(k) or 0:08X}" for k in keywords}
+        key = "\x00".join((client.url, *keywords))
+        name = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+        self.folder = None if cache is None else cache / "attributes" / name
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.gone = 0
+
+    def __call__(self, study: str) -> list[dict[str, str]]:
+        kept = None if self.folder is None else self.folder / f"{study}.json"
+        if kept is not None and kept.is_file():
+            rows: list[dict[str, str]] = json.loads(kept.read_text())
+            return rows
+        try:
+            rows = [self._row(instance) for instance in self.client.metadata(study)]
+        except DecodeError:  # deleted between search and retrieval
+            self.gone += 1
+            return []
+        rows = sorted((row for row in rows if row), key=lambda row: row["file"])
+        if kept is not None:
+            atomic_write(kept, json.dumps(rows))
+            kept.chmod(0o600)
+        return rows
+
+    def _row(self, instance: Mapping[str, Any]) -> dict[str, str]:
+        row = {keyword: attribute(instance, tag) for keyword, tag in self.tags.items()} | dict.fromkeys(DERIVED, "")
+        codes = instance.get("00540220")  # ViewCodeSequence
+        values = codes.get("Value") if isinstance(codes, Mapping) else None
+        if isinstance(values, list) and values and isinstance(values[0], Mapping):
+            row["ViewCode"], row["ViewCodeMeaning"] = attribute(values[0], "00080100"), attribute(values[0], "00080104")
+        row["TransferSyntaxUID"] = attribute(instance, "00083002")  # AvailableTransferSyntaxUID
+        parts = (row["StudyInstanceUID"], row["SeriesInstanceUID"], row["SOPInstanceUID"])
+        if not all(parts):
+            return {}
+        row["View"], row["ViewRule"] = view_of(row)
+        return row | {"file": "studies/{}/series/{}/instances/{}".format(*parts), "reason": "", "message": ""}

@@ -1,0 +1,230 @@
+"""The DICOMweb client against a small server that misbehaves on purpose."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from candor_monai.data.dicomweb_client import Access, DicomWebClient, Patience, attribute
+from candor_monai.utils import DecodeError, UserError
+
+pytest.importorskip("requests", reason="requests is not installed")
+
+FILE = bytes(128) + b"DICM" + b"rest\r\n--x"
+QUICK = Patience(timeout=0.5, retry_seconds=3.0, first_pause=0.05, slowest=2.0)
+
+
+class Server:
+    """Answers by a script: path -> list of answers, the last one repeated."""
+
+    def __init__(self) -> None:
+        self.script: dict[str, list] = {}
+        self.asked: list[tuple[str, dict]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                path = self.path.split("?")[0]
+                outer.asked.append((self.path, dict(self.headers)))
+                answers = outer.script.get(path, [(404, b"", {})])
+                answer = answers.pop(0) if len(answers) > 1 else answers[0]
+                if callable(answer):
+                    return answer(self)
+                status, body, headers = answer
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}/dicom-web"
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+
+    def on(self, path, *answers):
+        self.script["/dicom-web" + path] = list(answers)
+
+
+@pytest.fixture
+def server():
+    running = Server()
+    yield running
+    running.http.shutdown()
+    running.http.server_close()
+
+
+def study(uid):
+    return {"0020000D": {"vr": "UI", "Value": [uid]}}
+
+
+INSTANCE = "/studies/1.2/series/1.3/instances/1.4"
+
+
+def multipart(content=FILE):
+    body = b"--abc\r\nContent-Type: application/dicom\r\n\r\n" + content + b"\r\n--abc--\r\n"
+    return 200, body, {"Content-Type": 'multipart/related; type="application/dicom"; boundary="abc"'}
+
+
+def test_search_pages_by_hand(server):
+    pages = [[study(f"1.{i}.{j}") for j in range(n)] for i, n in ((0, 500), (1, 2))]
+    server.on("/studies", *((200, json.dumps(p).encode(), {}) for p in pages))
+    found = [attribute(row, "0020000D") for row in DicomWebClient(server.url).studies(AccessionNumber="A 1&2")]
+    assert len(found) == 502
+    assert [path.split("?")[1] for path, _ in server.asked] == [
+        "AccessionNumber=A+1%262&limit=500&offset=0",
+        "AccessionNumber=A+1%262&limit=500&offset=500",
+    ]
+
+
+def test_a_server_that_ignores_paging_does_not_go_on_for_ever(server):
+    server.on("/studies", (200, json.dumps([study(f"1.{j}") for j in range(500)]).encode(), {}))
+    assert len(list(DicomWebClient(server.url).studies())) == 500
+
+
+def test_no_content_is_no_match(server):
+    server.on("/studies", (204, b"", {}))
+    assert list(DicomWebClient(server.url).studies()) == []
+
+
+@pytest.mark.parametrize("answer", [multipart(), (200, FILE, {"Content-Type": "application/dicom"})])
+def test_an_instance_in_both_forms(server, answer):
+    server.on(INSTANCE, answer)
+    assert DicomWebClient(server.url).instance("1.2", "1.3", "1.4") == FILE
+
+
+def test_transient_failures_are_tried_again(server):
+    def cut(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        handler.wfile.write(b"part")
+        handler.close_connection = True
+
+    server.on(INSTANCE, (503, b"", {"Retry-After": "0"}), (500, b"", {}), cut, multipart())
+    assert DicomWebClient(server.url, patience=QUICK).instance("1.2", "1.3", "1.4") == FILE
+    assert len(server.asked) == 4
+
+
+def test_a_slow_server_is_waited_for_and_a_stuck_one_is_not(server):
+    server.on(INSTANCE, lambda handler: time.sleep(1.0), multipart())
+    assert DicomWebClient(server.url, patience=QUICK).instance("1.2", "1.3", "1.4") == FILE
+
+    def trickle(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000000")
+        handler.end_headers()
+        for _ in range(100):
+            handler.wfile.write(b"x")
+            handler.wfile.flush()
+            time.sleep(0.1)
+
+    server.on(INSTANCE, trickle)
+    start = time.monotonic()
+    with pytest.raises(UserError, match=r"answers too slowly; tried for 3 s\. Run again"):
+        DicomWebClient(server.url, patience=QUICK).instance("1.2", "1.3", "1.4")
+    assert time.monotonic() - start < 10
+
+
+def test_a_server_that_stays_away(server):
+    server.http.server_close()
+    with pytest.raises(UserError, match="does not answer; tried for 1 s"):
+        DicomWebClient(server.url, patience=Patience(0.2, 1.0, 0.1)).instance("1.2", "1.3", "1.4")
+
+
+def test_what_is_gone_costs_one_image(server):
+    with pytest.raises(DecodeError) as error:
+        DicomWebClient(server.url).instance("1.2", "1.3", "1.4")
+    assert error.value.reason == "gone"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_refused_access_stops_at_once(server, status):
+    server.on("/studies", (status, b"", {}))
+    with pytest.raises(UserError, match=f"access refused .{status}"):
+        list(DicomWebClient(server.url).studies())
+    assert len(server.asked) == 1
+
+
+def test_credentials_come_from_environment_or_file_and_go_nowhere_else(server, monkeypatch, tmp_path):
+    server.on("/studies", (302, b"", {"Location": "http://127.0.0.1:1/steal"}))
+    monkeypatch.setenv("PACS_TOKEN", "s3cret")
+    client = DicomWebClient(server.url, Access(token_env="PACS_TOKEN"))
+    with pytest.raises(UserError, match="refused with status 302") as error:
+        list(client.studies())
+    assert server.asked[0][1]["Authorization"] == "Bearer s3cret"
+    assert "s3cret" not in str(error.value) + repr(client)
+    assert b"s3cret" not in pickle.dumps(client)
+    server.on("/studies", (204, b"", {}))
+    (tmp_path / "pw").write_text("p4ss\n")
+    list(DicomWebClient(server.url, Access(user="u", password_file=str(tmp_path / "pw"))).studies())
+    assert server.asked[-1][1]["Authorization"] == "Basic " + base64.b64encode(b"u:p4ss").decode()
+
+
+@pytest.mark.parametrize(
+    "url, access, message",
+    [
+        ("ftp://pacs/x", {}, "must begin with https://"),
+        ("pacs/x", {}, "must begin with https://"),
+        ("https://u:p4ss@pacs/x", {}, "must not hold a user or password"),
+        ("http://pacs.example/x", {"user": "u", "password_env": "HOME"}, "in the clear"),
+        (
+            "https://pacs/x",
+            {"token_env": "NOT_SET_ANYWHERE"},
+            "NOT_SET_ANYWHERE, which should hold the token, is not set",
+        ),
+        ("https://pacs/x", {"token_file": "/nowhere/token"}, "cannot be read"),
+    ],
+)
+def test_what_is_refused_before_anything_is_sent(url, access, message):
+    with pytest.raises(UserError, match=message) as error:
+        DicomWebClient(url, Access(**access))
+    assert "p4ss" not in str(error.value)
+
+
+@pytest.mark.parametrize("uid", ["", "../../x", "1.2?x=1", "1" * 65, "1.2/rendered"])
+def test_an_answer_cannot_lead_a_request_elsewhere(server, uid):
+    with pytest.raises(DecodeError, match="not a UID"):
+        DicomWebClient(server.url).instance("1.2", "1.3", uid)
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, b"<html>login</html>", {"Content-Type": "text/html"}),
+        (200, b"--abc\r\n\r\nno end", {"Content-Type": "multipart/related; boundary=abc"}),
+        (200, b"--abc\r\n\r\nno end", {"Content-Type": "multipart/related"}),
+    ],
+)
+def test_answers_that_are_no_dicom(server, answer):
+    server.on(INSTANCE, answer)
+    with pytest.raises(DecodeError) as error:
+        DicomWebClient(server.url).instance("1.2", "1.3", "1.4")
+    assert error.value.reason == "malformed"
+
+
+def test_too_large(server, monkeypatch):
+    monkeypatch.setattr("candor_monai.data.dicomweb_client.LARGEST_OBJECT", 50)
+    server.on(INSTANCE, multipart())
+    with pytest.raises(DecodeError) as error:
+        DicomWebClient(server.url).instance("1.2", "1.3", "1.4")
+    assert error.value.reason == "too_large"
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[" * 100_000])
+def test_a_search_that_is_no_list(server, body):
+    server.on("/studies", (200, body, {}))
+    with pytest.raises(UserError, match="DICOMweb root"):
+        list(DicomWebClient(server.url).studies())
