@@ -209,12 +209,13 @@ def overlap_figure(results: Mapping[str, Any], task: str) -> Figure:
     return _heat_map([title.get(n, n) for n in names], values, "ΔJ of the discordant sets", largest or 1.0)
 
 
-def write_figures(folder: str | Path, results: Mapping[str, Any]) -> list[Path]:
+def write_figures(folder: str | Path, results: Mapping[str, Any], dpi: int = 200) -> list[Path]:
     """Write every figure that the results have the numbers for, as SVG and PNG.
 
     Args:
         folder: where to; made when missing.
         results: the document of results.json.
+        dpi: resolution of the PNG files.
 
     Returns:
         the files: positives, tasks, findings_<task>, agreement_<task>, overlap_<task>.
@@ -225,17 +226,17 @@ def write_figures(folder: str | Path, results: Mapping[str, Any]) -> list[Path]:
     folder = Path(folder)
     files: list[Path] = []
     if any(row.get("D_all") is not None for row in results["discordance"]):
-        files += save_figure(positives_figure(results), folder / "positives")
+        files += save_figure(positives_figure(results), folder / "positives", dpi)
     if any(is_ranked(row) for task in tasks_of(results) for row in summary_rows(results, task)):
-        files += save_figure(tasks_figure(results), folder / "tasks")
+        files += save_figure(tasks_figure(results), folder / "tasks", dpi)
     for task in tasks_of(results):
         stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in task)
         shown = shown_rows(results, task)
         if len(shown) <= MATRIX_FINDINGS and any(row.get("D") is not None for _, rows in shown for row in rows):
-            files += save_figure(findings_figure(results, task), folder / f"findings_{stem}")
+            files += save_figure(findings_figure(results, task), folder / f"findings_{stem}", dpi)
         for what, draw in (("agreement", agreement_figure), ("overlap", overlap_figure)):
             if any(row["task"] == task for row in results.get(what) or ()):
-                files += save_figure(draw(results, task), folder / f"{what}_{stem}")
+                files += save_figure(draw(results, task), folder / f"{what}_{stem}", dpi)
     return files
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .answer import summary_rows, titles
 from .verdicts import is_ranked
-from .wording import MISSING, interval, number, probability
+from .wording import MISSING, group_name, interval, measure_name, number, probability
 
 # Rows of one table; the CSV file has them all.
 MOST_ROWS = 250
@@ -37,6 +37,7 @@ KNOWN: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "encoder",
             "task",
             "finding",
+            "group",
             "auroc*",
             "miss_rate",
             "false_positive_rate",
@@ -91,22 +92,26 @@ def _table(
     key: str, title: str, note: str, wanted: Sequence[str], rows: Sequence[Mapping[str, Any]], name: Mapping[str, str]
 ) -> FurtherTable:
     columns = [c for c in wanted if any(row.get(c.rstrip("*")) not in (None, "") for row in rows)]
+    single = {c for c in ("encoder", "task") if len({row.get(c) for row in rows}) == 1}
+    columns = [c for c in columns if c not in single]
     ordered = sorted(rows, key=lambda row: {"task": 0, "all": 0, "finding": 1}.get(str(row.get("level")), 2))
     shown = tuple(tuple(_cell(row, column, name) for column in columns) for row in ordered[:MOST_ROWS])
     numeric = tuple(
         all(isinstance(v, (int, float)) for row in rows if (v := row.get(c.rstrip("*"))) not in (None, ""))
         for c in columns
     )
-    headings = tuple(column.rstrip("*").replace("_", " ") for column in columns)
+    headings = tuple(measure_name(column.rstrip("*")) for column in columns)
     return FurtherTable(key, title, note, headings, numeric, shown, len(rows))
 
 
 def _cell(row: Mapping[str, Any], column: str, name: Mapping[str, str]) -> str:
     value = row.get(column.rstrip("*"))
     if value is None or value == "":
-        return "all" if column in ("finding", "site", "encoder") and value == "" else MISSING
+        return "all" if column in ("finding", "group", "site", "encoder") else MISSING
     if column == "encoder":
         return name.get(value, value)
+    if column == "group":
+        return group_name(value)
     if column in ("p", "q"):
         return probability(value)
     if not isinstance(value, float):

@@ -141,7 +141,7 @@ def render(
         run={"started": None, **results["run"]},
         version=results["versions"].get("candor_monai"),
         options={"k": 5, "sets": "patient", **results["options"]},
-        notices=[*controls(results["options"]), *results["warnings"]],
+        controls=controls(results["options"]),
         accounting=results["accounting"],
         encoders=[{**dict.fromkeys(ENCODER_KEYS), **card} for card in results["encoders"]],
         name=titles(results),

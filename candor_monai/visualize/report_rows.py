@@ -176,7 +176,7 @@ def _overview(results: Mapping[str, Any], task: str, name: Mapping[str, str]) ->
             report_row(
                 row,
                 name[row["encoder"]],
-                rank=str(place) if place <= len(ranked) else MISSING,
+                rank=str(1 + sum(other["D"] < row["D"] for other in ranked)) if place <= len(ranked) else MISSING,
                 best=extra.get("not_worse_than_best") if place <= len(ranked) else None,
             )
         )

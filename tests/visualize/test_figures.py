@@ -70,14 +70,14 @@ def test_neighbours_figure_has_every_picture():
     ],
 )
 def test_written_figures(tmp_path, make, stems):
-    files = figures.write_figures(tmp_path, make())
+    files = figures.write_figures(tmp_path, make(), dpi=60)
     assert {file.stem for file in files} == stems
     assert sorted(files) == sorted(tmp_path.iterdir())
     for file in files:
         if file.suffix == ".svg":
             assert ET.parse(file).getroot().tag.endswith("svg")
         else:
-            assert min(Image.open(file).size) > 200
+            assert min(Image.open(file).size) > 60
 
 
 def test_results_without_a_number_give_no_figure(tmp_path):
@@ -89,7 +89,7 @@ def test_results_without_a_number_give_no_figure(tmp_path):
 
 def test_the_same_figure_gives_the_same_bytes(tmp_path):
     for name in ("a", "b"):
-        figures.save_figure(figures.positives_figure(synthetic.one_encoder()), tmp_path / name)
+        figures.save_figure(figures.positives_figure(synthetic.one_encoder()), tmp_path / name, dpi=60)
     for suffix in figures.SUFFIXES:
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
 

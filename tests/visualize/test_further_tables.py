@@ -20,13 +20,23 @@ def test_heads_by_hand():
         },
     ]
     (table,) = further_tables(document)
-    assert table.columns == ("encoder", "task", "finding", "auroc", "n test positive")
-    assert table.numeric == (False, False, False, True, True)
-    assert table.rows == (
-        ("RAD-DINO", "chest", "all", "0.750", "–"),
-        ("RAD-DINO", "chest", "Edema", "0.700 (0.600 to 0.800)", "1,200"),
-    )
+    assert table.columns == ("finding", "AUROC", "n test positive")
+    assert table.numeric == (False, True, True)
+    assert table.rows == (("all", "0.750", "–"), ("Edema", "0.700 (0.600 to 0.800)", "1,200"))
     assert table.note == WARNING
+
+
+def test_encoders_and_groups_are_named_where_there_are_several():
+    document = synthetic.three_encoders(compared=False)
+    document["probe"] = [
+        {"encoder": e, "task": "chest", "finding": "Edema", "group": g, "level": "group", "auroc": 0.7}
+        for e in ("rad_dino", "dinov3_s")
+        for g in ("view=AP", "")
+    ]
+    (table,) = further_tables(document)
+    assert table.columns == ("encoder", "finding", "group", "AUROC")
+    assert table.rows[0] == ("RAD-DINO", "Edema", "view AP", "0.700")
+    assert table.rows[3] == ("DINOv3-S", "Edema", "all", "0.700")
 
 
 def test_no_rows_no_table():
