@@ -28,6 +28,7 @@ __getattr__, __dir__ = lazy_attributes(
         "run_engine": "running",
         "run_head_study": "head_study",
         "run_options": "options",
+        "run_study": "study",
         "scored_observations": "opening",
         "scored_options": "opening",
         "stored_features": "opening",

@@ -203,7 +203,7 @@ def overlap_rows(cells: Sequence[CellResults]) -> list[dict[str, Any]]:
 
 
 def agreement_rows(cells: Sequence[CellResults], heads: pd.DataFrame | None = None) -> list[dict[str, Any]]:
-    """Spearman correlations of the measures' rankings of the encoders: of the task's values, and the mean over findings.
+    """Spearman correlations of the measures' rankings of the encoders: of the task, and the mean over findings.
 
     The sign is such that 1 is perfect agreement about which encoder is better.
     """

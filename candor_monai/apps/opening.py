@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..data.array_store import ArrayStore
 from ..data.cohort import Cohort
@@ -18,7 +19,6 @@ from ..data.encode_loader import EncodeLoader, EncodeRecords, cohort_sources
 from ..data.feature_store import FeatureStore, store_folder
 from ..data.phantom_files import phantom_complete
 from ..data.retention_views import RetentionViews
-from ..data.store_rows import pixel_clusters
 from ..handlers.run_context import RunContext, plain
 from ..metrics.observations import Observations
 from ..metrics.options import Options as MeasureOptions
@@ -162,7 +162,22 @@ def open_context(options: RunOptions, cohort: Cohort, network: Any, output_dir: 
         output_dir=output_dir,
         store=store,
         sources=sources,
+        left_out=listed_images(options.leave_out),
     )
+
+
+def listed_images(path: Path | None) -> frozenset[str]:
+    """Image ids of a text file, one a line.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    if path is None:
+        return frozenset()
+    try:
+        return frozenset(line for line in path.read_text(encoding="utf-8").splitlines() if line)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: the list of images to leave out cannot be read: {error}") from error
 
 
 def recorded(options: RunOptions) -> dict[str, Any]:
@@ -279,7 +294,7 @@ def scored_observations(context: RunContext) -> Observations:
 def identical_images(context: RunContext) -> np.ndarray:
     """Cluster of each record, shape (N,), text: equal where the canonical pixels are."""
     assert isinstance(context.store, FeatureStore)
-    codes = pixel_clusters(context.store.provenance(context.image_ids, context.sources)["pixels_sha256"].tolist())
+    codes = context.store.clusters(context.image_ids, context.sources)
     shared = len(codes) - int((np.bincount(codes) == 1).sum())
     if shared:
         context.warn(f"{shared} images have the same canonical pixels as another one; their patients count as one.")

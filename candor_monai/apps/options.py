@@ -155,6 +155,15 @@ def name_or_card(name: str, value: Any) -> str | Path | dict[str, Any] | None:
     return path(name, words) if words.endswith((".yaml", ".yml")) or "/" in words else words
 
 
+def cards(name: str, value: Any) -> tuple[Any, ...] | None:
+    """Several cards, by name, path or written out."""
+    if isinstance(value, (list, tuple)) and any(isinstance(part, Mapping) for part in value):
+        return tuple(dict(part) if isinstance(part, Mapping) else str(part) for part in value)
+    if isinstance(value, Mapping):
+        return (dict(value),)
+    return names(name, value)
+
+
 def _option(read: Reader, default: Any = None) -> Any:
     return field(default=default, metadata={"read": read})
 
@@ -174,6 +183,11 @@ class RunOptions:
     findings: tuple[str, ...] | None = _option(names)
     match_on: tuple[str, ...] | None = _option(names)
     encoder: str | Path | dict[str, Any] = _option(name_or_card, "marker")
+    encoders: tuple[Any, ...] | None = _option(cards)
+    cohorts: tuple[Any, ...] | None = _option(cards)
+    study: str | Path | None = _option(name_or_card)
+    ablations: tuple[str, ...] | None = _option(names)
+    leave_out: Path | None = _option(path)
     feature_point: str | None = _option(choice("cls", "projected", "pooled", "mean_patch"))
     precision: str = _option(choice("float32", "bfloat16", "float16"), "float32")
     batch_size: int = _option(whole(1), 32)

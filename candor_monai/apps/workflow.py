@@ -13,8 +13,10 @@ from ..utils.names import unknown
 from ..utils.resources import resource
 from ..utils.told import told_briefly
 from ..utils.yaml_files import read_yaml
-from .options import RunOptions
+from .options import RunOptions, name_or_card
 
+# Any of these makes the whole job a study of several encoders or cohorts.
+STUDY_KEYS = ("encoders", "cohorts", "study")
 _REFERENCE = re.compile(r"[@%]((?:[A-Za-z_][\w]*)(?:(?:::|#)\w+)*)")
 
 
@@ -118,6 +120,8 @@ def check_run(run_ids: Sequence[str]) -> None:
     config = workflow.parser.config
     check_keys(config)
     check_run_id(str(workflow.run_id), run_ids, config)
+    if workflow.run_id in ("run", "candor_eval") and any(config.get(key) is not None for key in STUDY_KEYS):
+        workflow.run_id = "run_study"
 
 
 @told_briefly
@@ -131,7 +135,10 @@ def check_names(options: RunOptions) -> None:
     from ..data.tasks import load_task
     from ..networks.cards import load_card as load_encoder_card
 
-    load_encoder_card(options.encoder)
-    load_cohort_card(options.cohort)
+    for encoder in options.encoders or (options.encoder,):
+        load_encoder_card(name_or_card("encoder", encoder))  # type: ignore[arg-type]
+    for cohort in options.cohorts or (options.cohort,):
+        named = cohort.get("cohort", cohort) if isinstance(cohort, dict) else cohort
+        load_cohort_card(name_or_card("cohort", named))  # type: ignore[arg-type]
     if options.task is not None:
         load_task(options.task)

@@ -33,8 +33,9 @@ class ResultsSaver:
     """Write the results of :class:`~candor_monai.handlers.candor.CandorHandler` when the epoch completes.
 
     Files in the context's ``output_dir``: ``results.json``, ``discordance.csv``, ``queries.parquet``,
-    ``candidates.parquet``, ``rejected.csv``, and ``companions.npz`` for paired comparisons with other encoders. Each is written whole or not at all, results.json last, so that it never
-    tells of files that are not there. Patient ids are written as keyed pseudonyms only.
+    ``candidates.parquet``, ``rejected.csv``, ``probe.csv`` and ``retention.csv`` where those handlers ran, and
+    ``companions.npz`` for paired comparisons with other encoders. Each is written whole or not at all, results.json
+    last, so that it never tells of files that are not there. Patient ids are written as keyed pseudonyms only.
 
     Args:
         context: the run.

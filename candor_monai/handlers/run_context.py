@@ -34,6 +34,7 @@ class RunContext:
         options: options of the run, as plain values.
         output_dir: where results go.
         store: where features come from.
+        left_out: ids of images that are not scored, such as those that another encoder of a study has no feature of.
         sources: state of each record's file when the run began (:func:`~candor_monai.data.store_rows.stat_sources`).
     """
 
@@ -43,6 +44,7 @@ class RunContext:
     output_dir: Path
     store: FeatureStore | ArrayStore
     sources: Sources | None = None
+    left_out: frozenset[str] = frozenset()
     seconds: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -73,7 +75,10 @@ class RunContext:
         A record is scored when it has a feature and a label of some finding.
         """
         features, present = self.store.matrix(self.image_ids, self.sources, memory_bytes)
-        return features, present & self.labelled()
+        present = present & self.labelled()
+        if self.left_out:
+            present &= ~self.cohort.records["image_id"].isin(self.left_out).to_numpy()
+        return features, present
 
     def labelled(self) -> np.ndarray:
         """Which records carry a label of some finding, shape (N,), bool; all, where no finding is asked for."""
@@ -99,6 +104,8 @@ class RunContext:
             file = image if isinstance(image, str) else ""
             if not labelled[i]:
                 told.append((image_id, file, "labels", "unlabelled", "no label for any of the findings"))
+            elif image_id in self.left_out:
+                told.append((image_id, file, "compare", "left_out", "another encoder has no feature of it"))
             elif image_id in stored:
                 row = stored[image_id]
                 told.append((image_id, row.get("file") or file, row["stage"], row["reason"], row["message"]))
