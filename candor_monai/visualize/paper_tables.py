@@ -125,7 +125,8 @@ def encoder_table(results: Mapping[str, Any], task: str, beside: bool = False) -
     columns = tuple(column for column in (rows[0] if rows else ()) if column in held or column in ("encoder", "D"))
     rows = [{column: row[column] for column in columns} for row in rows]
     notes = [f"{_queries(results, task):,} positive queries." if _queries(results, task) is not None else ""]
-    notes += [_source(f"{paper['queries']:,} positive queries of MIMIC-CXR and CheXpert")] if beside else []
+    if any(column.endswith(PAPER) for column in columns):
+        notes.append(_source(f"{paper['queries']:,} positive queries of MIMIC-CXR and CheXpert"))
     stem = "table_2" if task == paper["task"] else f"table_2_{_stem(task)}"
     return TextTable(stem, f"Encoders on task {task}, by D", columns, rows, tuple(filter(None, notes)))
 
@@ -155,7 +156,8 @@ def task_table(results: Mapping[str, Any], tasks: Sequence[str], beside: bool = 
         row = _task_row(label, tasks, heading, ours, paper[key], beside)
         if any(item is not None for column, item in row.items() if column != "encoder"):
             rows.append(row)
-    notes = (_source("tasks and encoders that the paper has"),) if beside else ()
+    said = any(value is not None for row in rows for column, value in row.items() if column.endswith(PAPER))
+    notes = (_source("tasks and encoders that the paper has"),) if said else ()
     return TextTable("table_3", "D of every encoder on every task", tuple(rows[0]), rows, notes)
 
 
