@@ -27,18 +27,35 @@ _U16, _U32, _U64 = 2.0**-8, 2.0**-24, 2.0**-53
 
 
 def choose_precision(precision: str) -> str:
-    """``"auto"`` becomes ``"bfloat16"`` where the processor multiplies it, else ``"float32"``.
+    """The precision of the sweep: ``"auto"`` is bfloat16 where the processor multiplies it, else float32.
 
-    >>> choose_precision("float32")
-    'float32'
+    A precision whose products are not within the bound here and now (a narrower accumulator, or a global setting that
+    lets float32 products be computed in less) becomes float64.
+
+    >>> choose_precision("float64")
+    'float64'
     """
-    if precision != "auto":
-        return precision
-    return "bfloat16" if torch.backends.mkldnn.is_available() and _has_bfloat16() else "float32"
+    if precision == "auto":
+        precision = "bfloat16" if torch.backends.mkldnn.is_available() and _has_bfloat16() else "float32"
+    return precision if _within_bound(precision) else "float64"
 
 
 def _has_bfloat16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and "AVX512" in torch.backends.cpu.get_cpu_capability()
+
+
+def _within_bound(precision: str) -> bool:
+    """Try a product whose sums need the accumulator and whose factors need the precision that the bound assumes."""
+    if precision == "float64":
+        return True
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    # 1 + 1,023 · 2⁻⁹: an accumulator of 8 bits stays at 1. A float32 factor of 1 + 2⁻¹² is lost in 8 or 10 bits.
+    left = torch.full((128, 1024), 2.0**-9, dtype=dtype)
+    left[:, 0] = 1
+    right = torch.full((1024, 128), 1.0 if precision == "bfloat16" else 1 + 2.0**-12, dtype=dtype)
+    exact = float((left[0].double() * right[:, 0].double()).sum())
+    allowed = (_gamma(1024 + 8, _U32) + (_U16 if precision == "bfloat16" else 0.0)) * exact
+    return bool((torch.mm(left, right).double() - exact).abs().max() <= allowed)
 
 
 @dataclass(frozen=True)

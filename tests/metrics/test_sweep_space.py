@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 from candor_monai.metrics.neighbours import lower_bound, upper_bound
 from candor_monai.metrics.similarity import FeatureRows
@@ -101,4 +102,34 @@ def test_centring_narrows_the_bound_of_a_cone():
 
 def test_precision_by_name():
     assert choose_precision("float64") == "float64"
+    assert choose_precision("float32") == "float32"
     assert choose_precision("auto") in ("bfloat16", "float32")
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+def test_a_product_with_a_narrow_accumulator_is_not_used(precision, monkeypatch):
+    """A library that keeps 8 bits of its sums, or of its factors, is found out."""
+    product = torch.mm
+
+    def narrow(left, right):
+        total = torch.zeros((len(left), right.shape[1]), dtype=torch.bfloat16)
+        for column in range(left.shape[1]):
+            total += left[:, column : column + 1].bfloat16() * right[column : column + 1].bfloat16()
+        return total.to(left.dtype)
+
+    monkeypatch.setattr(torch, "mm", narrow)
+    assert choose_precision(precision) == "float64"
+    monkeypatch.setattr(torch, "mm", lambda left, right: product(left.bfloat16(), right.bfloat16()).to(left.dtype))
+    assert choose_precision("float32") == "float64"
+
+
+def test_a_global_setting_that_allows_less_changes_no_bit():
+    """With float32 products allowed in bfloat16, the float32 sweep is not used, or is exact all the same."""
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        stored, truth, error, space = deviations(made("gauss"), choose_precision("float32"))
+        assert (lower_bound(space, stored, error) <= truth + 1e-15).all()
+        assert (upper_bound(space, stored, error) >= truth - 1e-15).all()
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
