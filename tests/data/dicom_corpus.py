@@ -117,6 +117,24 @@ def _written(dataset: FileDataset, preamble: bool, with_syntax: bool) -> bytes:
     return data
 
 
+def rle_frame(pixels: np.ndarray) -> bytes:
+    """Pixels as an RLE frame: one segment of literal runs a byte plane, most significant first."""
+    planes = [pixels] if pixels.ndim == 2 else [pixels[..., i] for i in range(3)]
+    segments = []
+    for plane in planes:
+        raw = plane.astype(plane.dtype.newbyteorder(">")).tobytes()
+        size = plane.dtype.itemsize
+        for byte in range(size):
+            data = raw[byte::size]
+            runs = b"".join(
+                bytes([len(part) - 1]) + part for part in (data[i : i + 128] for i in range(0, len(data), 128))
+            )
+            segments.append(runs + b"\0" * (len(runs) % 2))
+    offsets = np.cumsum([64, *map(len, segments)])[:-1]
+    header = struct.pack("<I", len(segments)) + b"".join(struct.pack("<I", int(o)) for o in offsets)
+    return header.ljust(64, b"\0") + b"".join(segments)
+
+
 def look_up(entries: list[int] | np.ndarray, first: int = 0, bits: int = 16, packed: bool = False) -> Sequence:
     """A modality or VOI LUT sequence of one table."""
     item = Dataset()

@@ -27,6 +27,7 @@ from candor_monai.data.codecs import (
     ybr_to_rgb,
 )
 from candor_monai.utils.errors import DecodeError
+from tests.data.dicom_corpus import rle_frame
 
 random = np.random.default_rng(0)
 GREY = random.integers(0, 256, (24, 16), dtype=np.uint8)
@@ -62,27 +63,9 @@ def without_jfif(data: bytes) -> bytes:
     return data[:2] + data[4 + struct.unpack(">H", data[4:6])[0] :]
 
 
-def rle(pixels: np.ndarray) -> bytes:
-    """One literal-run RLE segment a byte plane, most significant first."""
-    planes = [pixels] if pixels.ndim == 2 else [pixels[..., i] for i in range(3)]
-    segments = []
-    for plane in planes:
-        raw = plane.astype(plane.dtype.newbyteorder(">")).tobytes()
-        size = plane.dtype.itemsize
-        for byte in range(size):
-            data = raw[byte::size]
-            runs = b"".join(
-                bytes([len(part) - 1]) + part for part in (data[i : i + 128] for i in range(0, len(data), 128))
-            )
-            segments.append(runs + b"\0" * (len(runs) % 2))
-    offsets = np.cumsum([64, *map(len, segments)])[:-1]
-    header = struct.pack("<I", len(segments)) + b"".join(struct.pack("<I", int(o)) for o in offsets)
-    return header.ljust(64, b"\0") + b"".join(segments)
-
-
 def test_by_hand():
     pixels = np.array([[1, 2], [3, 4]], dtype=np.uint8)
-    decoded, photometric, codec = decode_frame(rle(pixels), frame(RLE, pixels))
+    decoded, photometric, codec = decode_frame(rle_frame(pixels), frame(RLE, pixels))
     assert decoded.tolist() == [[1, 2], [3, 4]]
     assert photometric == "MONOCHROME2"
     assert codec.startswith("pylibjpeg-rle ")
@@ -91,9 +74,9 @@ def test_by_hand():
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16])
 def test_rle_of_all_depths(dtype: type):
     pixels = random.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, (9, 150)).astype(dtype)
-    np.testing.assert_array_equal(decode_frame(rle(pixels), frame(RLE, pixels))[0], pixels)
+    np.testing.assert_array_equal(decode_frame(rle_frame(pixels), frame(RLE, pixels))[0], pixels)
     colour = random.integers(0, 256, (9, 15, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(decode_frame(rle(colour), frame(RLE, colour))[0], colour)
+    np.testing.assert_array_equal(decode_frame(rle_frame(colour), frame(RLE, colour))[0], colour)
 
 
 @pytest.mark.parametrize("dtype, bits", [(np.uint8, 8), (np.uint16, 12), (np.uint16, 16)])
@@ -155,11 +138,11 @@ def test_full_range_ybr():
         (b"\xff\xd8" + b"\0" * 50, frame(JPEG_BASELINE, GREY), "codec_failed"),
         (jpeg(GREY), frame(JPEG_LOSSLESS_SV1, GREY.astype(np.uint16)), "codec_failed"),
         (b"nothing", frame(JPEG_2000[0], GREY), "codec_failed"),
-        (rle(GREY)[:80], frame(RLE, GREY), "codec_failed"),
-        (rle(GREY), frame(RLE, GREY.astype(np.uint16)), "corrupt"),
+        (rle_frame(GREY)[:80], frame(RLE, GREY), "codec_failed"),
+        (rle_frame(GREY), frame(RLE, GREY.astype(np.uint16)), "corrupt"),
         (b"", frame(RLE, GREY), "corrupt"),
         (jpeg(GREY), frame("1.2.3", GREY), "unsupported"),
-        (rle(GREY), dataclasses.replace(frame(RLE, GREY), bits_allocated=1), "unsupported"),
+        (rle_frame(GREY), dataclasses.replace(frame(RLE, GREY), bits_allocated=1), "unsupported"),
     ],
 )
 def test_refusals(data: bytes, about: Frame, reason: str):
@@ -207,5 +190,5 @@ def test_streams_that_tell_what_they_are():
         infer_syntax(bytes(openjpeg.encode(np.kron(GREY, np.ones((4, 4), np.uint8)), photometric_interpretation=2)))
         == JPEG_2000[1]
     )
-    assert infer_syntax(rle(GREY)) is None
+    assert infer_syntax(rle_frame(GREY)) is None
     assert infer_syntax(b"\xff\xd8\xff") is None

@@ -8,13 +8,15 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
+from pydicom.uid import ExplicitVRBigEndian, ImplicitVRLittleEndian
 
 from candor_monai.data import decoding
+from candor_monai.data.codecs import JPEG_2000, JPEG_LS, RLE
 from candor_monai.data.decoded_image import REASONS
 from candor_monai.data.decoding import DecodeOptions, canonical, decode
 from candor_monai.utils.errors import DecodeError, UserError
-from tests.data.dicom_corpus import dicom_bytes, ramp
-from tests.support import ROOT
+from tests.data.dicom_corpus import deflated, dicom_bytes, ramp, rle_frame
+from tests.support import ROOT, SHARED, needs_shared
 
 
 def png(pixels: np.ndarray) -> bytes:
@@ -45,6 +47,32 @@ def test_dicom_and_png_of_the_same_pixels_are_one_image():
         np.testing.assert_array_equal(canonical(decode(dicom_bytes(stored, photometric=photometric))), expected)
     windowed = dicom_bytes(pixels.astype(np.uint16) * 16, BitsStored=12, WindowCenter="2040.5", WindowWidth="4081")
     np.testing.assert_array_equal(canonical(decode(windowed)), expected)
+
+
+@needs_shared
+@pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
+def test_real_pixels_in_any_lossless_transfer_syntax_are_one_image(photometric: str):
+    """Pixels of real radiographs, headers made."""
+    import jpeg_ls
+    import openjpeg
+
+    for path in sorted((SHARED / "nih_cxr" / "images").glob("*.png"))[::100]:
+        expected = canonical(decode(path))
+        shown = np.asarray(Image.open(path).convert("L"))
+        stored = 255 - shown if photometric == "MONOCHROME1" else shown
+        files = {
+            ImplicitVRLittleEndian: dicom_bytes(stored, syntax=ImplicitVRLittleEndian, photometric=photometric),
+            ExplicitVRBigEndian: dicom_bytes(stored, syntax=ExplicitVRBigEndian, photometric=photometric),
+            "deflated": deflated(dicom_bytes(stored, photometric=photometric)),
+        }
+        for syntax, frame in (
+            (RLE, rle_frame(stored)),
+            (JPEG_LS[0], bytes(jpeg_ls.encode(stored).tobytes())),
+            (JPEG_2000[0], bytes(openjpeg.encode(stored, photometric_interpretation=2))),
+        ):
+            files[syntax] = dicom_bytes(stored, syntax=syntax, photometric=photometric, frames=[frame])
+        for name, data in files.items():
+            np.testing.assert_array_equal(canonical(decode(data)), expected, err_msg=name)
 
 
 def test_an_asymmetric_marker_stays_where_a_viewer_shows_it():

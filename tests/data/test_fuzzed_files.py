@@ -22,7 +22,7 @@ from candor_monai.data.decode_pool import DecodePool
 from candor_monai.data.decoded_image import REASONS
 from candor_monai.data.decoding import DecodeOptions, decode
 from candor_monai.utils.errors import DecodeError
-from tests.data.dicom_corpus import corruptions, deflated, dicom_bytes, look_up, mutated, ramp
+from tests.data.dicom_corpus import corruptions, deflated, dicom_bytes, look_up, mutated, ramp, rle_frame
 from tests.support import SHARED
 
 # Sure signs that a file, not the machine, is to blame.
@@ -32,7 +32,6 @@ ALLOWED = set(REASONS) - {"timeout", "killed", "memory", "failed", "no_codec", "
 def written() -> dict[str, bytes]:
     """Valid files of every kind, small."""
     import jpeg_ls
-    from pydicom.pixels.encoders import RLELosslessEncoder
 
     random = np.random.default_rng(0)
     grey = random.integers(0, 256, (24, 20), dtype=np.uint8)
@@ -44,17 +43,6 @@ def written() -> dict[str, bytes]:
         Image.fromarray(pixels).save(file, kind)
         return file.getvalue()
 
-    rle = RLELosslessEncoder.encode(
-        wide,
-        rows=24,
-        columns=20,
-        samples_per_pixel=1,
-        bits_allocated=16,
-        bits_stored=12,
-        pixel_representation=0,
-        number_of_frames=1,
-        photometric_interpretation="MONOCHROME2",
-    )
     files = {
         "grey.png": saved(grey, "PNG"),
         "wide.png": saved(wide, "PNG"),
@@ -69,7 +57,7 @@ def written() -> dict[str, bytes]:
         "deflated.dcm": deflated(dicom_bytes(wide)),
         "jpeg.dcm": dicom_bytes(grey, syntax=JPEG_BASELINE, frames=[saved(grey, "JPEG")]),
         "jpeg_ls.dcm": dicom_bytes(grey, syntax=JPEG_LS[0], frames=[bytes(jpeg_ls.encode(grey).tobytes())]),
-        "rle.dcm": dicom_bytes(wide, syntax=RLE, BitsStored=12, frames=[bytes(rle)]),
+        "rle.dcm": dicom_bytes(wide, syntax=RLE, BitsStored=12, frames=[rle_frame(wide)]),
         "bare.dcm": dicom_bytes(ramp(), preamble=False),
     }
     return files
