@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,14 @@ import numpy as np
 
 from ..metrics.head_errors import WARNING
 from ..metrics.observations import Observations
-from ..networks.probing import Probe, ProbeOptions, run_probe
+from ..networks.probing import EmptyPart, Probe, ProbeOptions, run_probe
+from ..utils.errors import UserError
 from .candor import metric_key
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
+
+logger = logging.getLogger(__name__)
 
 PUBLISHED = {"auroc": "head_auroc", "miss_rate": "head_miss_rate", "false_positive_rate": "head_false_positive_rate"}
 
@@ -29,7 +33,9 @@ class ProbeHandler:
     ``head_false_positive_rate/<finding>``, with ``/<group>`` after it for a matched group and the bare name for the
     task's mean; undefined values are left out. ``engine.state.metric_details["head_logit"]`` holds the head's logit of
     every image, shape (N, F), NaN outside the capped test sample. ``engine.state.probe`` keeps the whole
-    :class:`~candor_monai.networks.probing.Probe`, whose ``table()`` is ``probe.csv``.
+    :class:`~candor_monai.networks.probing.Probe`, whose ``table()`` is ``probe.csv``. When the cohort is too small to
+    train and test (no labelled image in a part), ``engine.state.probe`` is None, the reason is logged as a warning and
+    kept in ``engine.state.probe_reason``, and nothing is published.
 
     Attach it before handlers that read the metrics (``MetricsSaver``, ``StatsHandler``, trackers).
 
@@ -75,8 +81,14 @@ class ProbeHandler:
 
     def __call__(self, engine: Engine) -> None:
         """Probe and publish; on many processes the first one works and saves, all publish the same."""
-        probe, rows = self._of_rank_zero()
         state: Any = engine.state
+        state.probe, state.probe_reason = None, None
+        try:
+            probe, rows = self._of_rank_zero()
+        except EmptyPart as error:
+            state.probe_reason = f"no heads: {error}"
+            logger.warning("encoder %s: no heads: %s", self.encoder["name"], error)
+            return
         state.probe = probe
         state.metrics.update(published(probe.table(), self.prefix))
         details = getattr(state, "metric_details", None)
@@ -90,7 +102,8 @@ class ProbeHandler:
         """The probe of the features at hand, and the rows of ``observations`` that it saw, shape (n,), int64.
 
         Raises:
-            ValueError: see :func:`~candor_monai.networks.probing.run_probe`.
+            UserError: a patient in two parts, an unknown part or training site, an unusable feature.
+            EmptyPart: no labelled training or test image.
         """
         features, present = self.features() if callable(self.features) else self.features
         rows = np.flatnonzero(present)
@@ -98,7 +111,13 @@ class ProbeHandler:
         if len(rows) != len(present):
             features, observations = features[rows], observations.take(rows)
             split = None if split is None else [split[row] for row in rows.tolist()]
-        probe = run_probe(features, observations, split, self.options, str(self.encoder["name"]), self.device)
+        name = str(self.encoder["name"])
+        try:
+            probe = run_probe(features, observations, split, self.options, name, self.device)
+        except EmptyPart:
+            raise
+        except ValueError as error:
+            raise UserError(f"heads of encoder {name!r}: {error}.") from error
         if self.heads_file is not None:
             probe.save(self.heads_file, self.encoder.get("fingerprint"))
         return probe, rows

@@ -118,6 +118,10 @@ class ProbeOptions:
             raise ValueError(f"resamples must be at least 2, is {self.resamples}")
 
 
+class EmptyPart(ValueError):
+    """The split leaves nothing to train on or to test on: there is no probe, and nothing is wrong with the input."""
+
+
 @dataclass(frozen=True, eq=False)
 class ProbeRows:
     """Who trains, validates and tests: rows of the cohort, in the order of a stable hash of the image id.
@@ -147,14 +151,15 @@ def probe_rows(observations: Observations, split: Sequence[str | None] | None, o
 
     Args:
         observations: the cohort.
-        split: the publisher's part of each image, None where it has none; None: no split at all.
+        split: the publisher's part of each image, None (or NaN) where it has none; None: no split at all.
         options: how to split.
 
     Raises:
-        ValueError: a patient in two parts, an unknown part, an unknown ``train_site``, or a part that is empty.
+        ValueError: a patient in two parts, an unknown part, an unknown ``train_site``.
+        EmptyPart: no labelled training or test image.
     """
     units = observations.unit_names[observations.units]
-    given = np.array([value or "" for value in split], dtype=str) if split is not None else np.full(len(units), "")
+    given = np.full(len(units), "") if split is None else np.array([v if isinstance(v, str) else "" for v in split])
     if len(given) != len(units):
         raise ValueError(f"split has {len(given)} rows, the cohort {len(units)}")
     part = hashed_split(units.tolist(), options.seed, options.fractions)
@@ -179,7 +184,7 @@ def probe_rows(observations: Observations, split: Sequence[str | None] | None, o
     test = ordered(labelled & (part == "test"), "test")
     if not len(train) or not len(test):
         empty = "training" if not len(train) else "test"
-        raise ValueError(f"the split leaves no labelled {empty} image; use split 'hash'")
+        raise EmptyPart(f"the split leaves no labelled {empty} image")
     return ProbeRows(
         part, train[: options.max_train], train, ordered(home & (part == "val"), "val"), test[: options.max_test], test
     )
@@ -285,6 +290,7 @@ def run_probe(
 
     Raises:
         ValueError: shapes differ, a feature is zero or not finite (names the first such row), or the split is unusable.
+        EmptyPart: no labelled training or test image.
     """
     if features.ndim != 2 or len(features) != len(observations):
         raise ValueError(f"features {features.shape} must have one row for each of {len(observations)} images")

@@ -10,6 +10,7 @@ from candor_monai.metrics.observations import Observations
 from candor_monai.networks.head_files import read_head_card
 from candor_monai.networks.linear_heads import HeadOptions
 from candor_monai.networks.probing import ProbeOptions, run_probe
+from candor_monai.utils import UserError
 
 QUICK = ProbeOptions(heads=HeadOptions(members=2, epochs=20, learning_rate=0.02), resamples=50)
 
@@ -114,7 +115,67 @@ def test_the_engines_other_metrics_stay() -> None:
     assert set(engine.state.metric_details) == {"other", "head_logit"}
 
 
+def test_a_split_without_test_images_is_no_failure_of_the_run(caplog) -> None:
+    features, seen = _cohort()
+    engine = _run(ProbeHandler(seen, (features, np.ones(300, bool)), split=["train"] * 300, options=QUICK))
+    assert engine.state.probe is None
+    assert engine.state.probe_reason == "no heads: the split leaves no labelled test image"
+    assert engine.state.metrics == {}
+    assert "no labelled test image" in caplog.text
+
+
+def test_a_torn_split_is_the_users_to_mend() -> None:
+    features, seen = _cohort()
+    torn = Observations(seen.image_id, seen.labels, seen.findings, patient=["p"] * 300)
+    handler = ProbeHandler(torn, (features, np.ones(300, bool)), split=["train", "test"] * 150, options=QUICK)
+    with pytest.raises(UserError, match="the patient of row 1 is also in row 0"):
+        handler.probe()
+
+
 def test_a_zero_feature_is_refused() -> None:
     features, seen = _cohort()
-    with pytest.raises(ValueError, match="zero or not finite"):
+    with pytest.raises(UserError, match=r"heads of encoder 'encoder': features\[0\] is zero or not finite"):
         ProbeHandler(seen, (features * 0, np.ones(300, bool)), options=QUICK).probe()
+
+
+def test_on_many_processes_the_first_probes_and_all_publish_the_same(monkeypatch) -> None:
+    """Two ranks in turn, with a broadcast that pickles as the real one does."""
+    import pickle
+
+    import torch.distributed as dist
+
+    features, seen = _cohort()
+    sent: list[bytes] = []
+    rank = [0]
+
+    def broadcast(box: list, src: int) -> None:
+        if rank[0] == src:
+            sent.append(pickle.dumps(box))
+        box[:] = pickle.loads(sent[-1])
+
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist, "get_rank", lambda: rank[0])
+    monkeypatch.setattr(dist, "broadcast_object_list", broadcast)
+
+    def publish(handler: ProbeHandler) -> Engine:
+        engine = Engine(lambda engine, batch: batch)
+        engine.state.metrics = {}
+        handler(engine)
+        return engine
+
+    first = publish(ProbeHandler(seen, (features, np.ones(300, bool)), options=QUICK))
+    rank[0] = 1
+
+    def not_here() -> tuple[np.ndarray, np.ndarray]:
+        raise AssertionError("only rank 0 reads features")
+
+    second = publish(ProbeHandler(seen, not_here, options=QUICK))
+    assert second.state.metrics == first.state.metrics
+    assert second.state.probe.table() == first.state.probe.table()
+    rank[0] = 0
+    with pytest.raises(UserError):
+        publish(ProbeHandler(seen, (features * 0, np.ones(300, bool)), options=QUICK))
+    rank[0] = 1
+    with pytest.raises(UserError):  # the others fail as well instead of waiting
+        publish(ProbeHandler(seen, not_here, options=QUICK))

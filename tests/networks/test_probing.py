@@ -68,7 +68,7 @@ def test_the_publishers_split_is_used_where_there_is_one() -> None:
     assert len(rows.val)
     hashed = probe_rows(seen, split, dataclasses.replace(QUICK, split="hash"))
     assert (hashed.part == probe_rows(seen, None, QUICK).part).all()
-    half = [*split[:300], *[None] * 300]
+    half = [*split[:300], *[None] * 150, *[float("nan")] * 150]
     mixed = probe_rows(seen, half, QUICK)
     assert (mixed.part[:150] == "test").all()
     assert (mixed.part[300:] == hashed.part[300:]).all()
