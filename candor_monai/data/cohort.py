@@ -254,7 +254,7 @@ class Cohort:
         return describe(self)
 
     def fingerprint(self) -> str:
-        """Digest (32 hex digits) of images, labels, patients, covariates and boxes; the order of rows is immaterial."""
+        """Digest (32 hex digits) of all that is known of the images (and their features, if any), in whatever order."""
         order = np.argsort(self.records["image_id"].to_numpy(dtype=str), kind="stable")
         digest = hashlib.blake2b(digest_size=16)
         for column in sorted(self.records.columns):
@@ -266,6 +266,9 @@ class Cohort:
         for table, columns in ((self.boxes, BOX_COLUMNS), (self.masks, MASK_COLUMNS)):
             rows = sorted("\x1f".join(map(str, row)) for row in table[list(columns)].itertuples(index=False))
             digest.update("\x1e".join(rows).encode() + b"\x00")
+        if self.features is not None:
+            for start in range(0, len(order), 4096):
+                digest.update(np.ascontiguousarray(self.features[order[start : start + 4096]]).tobytes())
         if self.clusters is not None:
             _digest_text(digest, "cluster", pd.Series(self.clusters), order)
         return digest.hexdigest()

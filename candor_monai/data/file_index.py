@@ -23,12 +23,18 @@ class FileIndex:
 
     Args:
         root: the dataset's folder.
+
+    Attributes:
+        unreadable: folders met by ``walk`` that could not be listed.
+        links: links to folders met by ``walk``, which does not follow them.
     """
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
         self._files: dict[str, frozenset[str]] = {}
         self._folded: dict[str, dict[str, str]] = {}
+        self.unreadable: list[str] = []
+        self.links: list[str] = []
 
     def listing(self, folder: str) -> frozenset[str]:
         """Names in a folder (relative, ``""`` is the root); empty when there is no such folder."""
@@ -83,7 +89,7 @@ class FileIndex:
     def walk(self, folder: str = "", hidden: bool = False) -> Iterator[str]:
         """Relative paths of all files below a folder, sorted; links to folders are not followed.
 
-        Folders that cannot be listed are recorded in ``unreadable``.
+        Folders that cannot be listed are recorded in ``unreadable``, links to folders in ``links``.
         """
         stack = [folder]
         while stack:
@@ -103,14 +109,9 @@ class FileIndex:
                     below.append(relative)
                 elif entry.is_file():
                     yield relative
+                elif entry.is_symlink() and entry.is_dir():
+                    self.links.append(relative)
             stack.extend(reversed(below))
-
-    @property
-    def unreadable(self) -> list[str]:
-        """Folders met by ``walk`` that could not be listed."""
-        if not hasattr(self, "_unreadable"):
-            self._unreadable: list[str] = []
-        return self._unreadable
 
 
 def split_paths(paths: pd.Series) -> tuple[list[str], list[str]]:

@@ -12,12 +12,19 @@ import sys
 
 from .header_reading import HeaderError, read_dicomdir, read_header
 
+READY = "ready"
+
 
 def main() -> None:
     """Answer requests ``{"paths": [...], "keywords": [...], "dicomdir": false}`` until the input ends."""
     memory = int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    import pydicom  # noqa: F401 - loaded before it is said that all is ready
+
+    sys.stdout.write(READY + "\n")
+    sys.stdout.flush()
     for line in sys.stdin:
         request = json.loads(line)
         for path in request["paths"]:

@@ -45,7 +45,9 @@ def test_walk_is_sorted_and_skips_hidden(tmp_path):
 def test_walk_does_not_follow_links_to_folders(tmp_path):
     touch(tmp_path, ["a/1"])
     (tmp_path / "a" / "loop").symlink_to(tmp_path)
-    assert list(FileIndex(tmp_path).walk()) == ["a/1"]
+    files = FileIndex(tmp_path)
+    assert list(files.walk()) == ["a/1"]
+    assert files.links == ["a/loop"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")

@@ -125,6 +125,7 @@ def test_a_process_that_dies_or_hangs_costs_its_file(tmp_path, monkeypatch):
     helper = tmp_path / "helper.py"
     helper.write_text(
         "import json, os, sys, time\n"
+        "print('ready', flush=True)\n"
         "for line in sys.stdin:\n"
         "    for path in json.loads(line)['paths']:\n"
         "        if path.endswith('1.dcm'): os.kill(os.getpid(), 9)\n"
@@ -139,6 +140,47 @@ def test_a_process_that_dies_or_hangs_costs_its_file(tmp_path, monkeypatch):
     monkeypatch.setattr(header_pool.subprocess, "Popen", popen)
     answers = dict(read_headers(paths, [], workers=1, seconds=1.0))
     assert [answers[i].reason for i in range(5)] == ["", "killed", "", "timeout", ""]
+
+
+def test_altered_bytes_never_stop_the_reading(tmp_path):
+    whole = dicom(tmp_path / "whole", SeriesDescription="CHEST PA", KVP="90", PixelSpacing=[0.1, 0.2]).read_bytes()
+    chance = np.random.default_rng(0)
+    paths = []
+    for i in range(150):
+        raw = bytearray(whole)
+        for place in chance.integers(128, len(raw), size=chance.integers(1, 8)):
+            raw[place] = chance.integers(256)
+        if i % 3 == 0:
+            del raw[chance.integers(132, len(raw)) :]
+        path = tmp_path / f"{i}"
+        path.write_bytes(raw)
+        paths.append(str(path))
+    answers = dict(read_headers(paths, memory_bytes=512 << 20, seconds=10))
+    assert sorted(answers) == list(range(150))
+    for answer in answers.values():
+        assert (answer.header is None) == bool(answer.reason)
+        assert answer.reason in ("", "malformed", "not_dicom", "unreadable", "too_large")
+        assert answer.header is None or all(isinstance(v, str) and len(v) <= 256 for v in answer.header.values())
+
+
+def test_a_process_that_does_not_start_is_told(tmp_path):
+    path = dicom(tmp_path / "a.dcm")
+    with pytest.raises(UserError, match="does not start"):
+        list(read_headers([str(path)], memory_bytes=1 << 20))
+
+
+def test_the_process_sees_no_secrets(tmp_path, monkeypatch):
+    monkeypatch.setenv("PACS_TOKEN", "secret")
+    seen = {}
+    real = header_pool.subprocess.Popen
+
+    def popen(command, **options):
+        seen.update(options["env"])
+        return real(command, **options)
+
+    monkeypatch.setattr(header_pool.subprocess, "Popen", popen)
+    assert dict(read_headers([str(dicom(tmp_path / "a.dcm"))], workers=1))[0].header["Modality"] == "DX"
+    assert "PACS_TOKEN" not in seen
 
 
 def test_index_is_kept_and_brought_up_to_date(tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ from ..header_reading import DERIVED, KEYWORDS
 from ..radiograph_view import view_of
 from .covariates import is_keyword
 from .draft import Draft
-from .drawing import whole
+from .drawing import number, whole
 from .label_joining import joined_draft
 from .label_reading import LabelTable, read_labels
 from .loading import flag, names_of
@@ -92,7 +92,9 @@ def read(
         token_env, token_file, user, password_env, password_file, certificate, key, ca_bundle,
         flag(allow_http, "allow_http"),
     )  # fmt: skip
-    client = DicomWebClient(url, access, Patience(float(timeout), float(retry_seconds)))
+    client = DicomWebClient(
+        url, access, Patience(number(timeout, "timeout", 0.1), number(retry_seconds, "retry_seconds", 0))
+    )
     threads = whole(concurrency, "concurrency", 1)
     cache = None if cache_dir is None else Path(cache_dir).expanduser()
     keywords = [c for c in (*labels.wanted, *labels.roles.values()) if c not in labels.columns and is_keyword(c)]
@@ -112,7 +114,7 @@ def read(
         draft.records["image"].tolist(),
         threads,
         None if cache is None else cache / "files",
-        int(float(cache_gigabytes) * (1 << 30)),
+        int(number(cache_gigabytes, "cache_gigabytes", 0) * (1 << 30)),
     )
     draft.notes["pacs"] = {"studies": len(studies), "images": len(headers), "studies_gone": attributes.gone}
     return draft

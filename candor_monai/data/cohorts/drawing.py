@@ -42,6 +42,21 @@ def draw(draft: Draft, labels: np.ndarray, max_images: Any, per_label: Any, seed
     return keep
 
 
+def number(value: Any, name: str, least: float) -> float:
+    """A number of at least ``least``; its text counts.
+
+    Raises:
+        UserError: anything else.
+    """
+    try:
+        given = float(value)
+    except (TypeError, ValueError):
+        given = float("nan")
+    if isinstance(value, bool) or not least <= given < float("inf"):
+        raise UserError(f"{name} must be a number of at least {least:g}, is {value!r}.")
+    return given
+
+
 def whole(value: Any, name: str, least: int) -> int:
     """A whole number of at least ``least``; text of digits counts.
 

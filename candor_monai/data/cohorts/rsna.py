@@ -19,6 +19,7 @@ from ..label_policy import NEGATIVE, POSITIVE, label_codes
 from ..label_tables import check_columns, find_column
 from ..tasks import load_task
 from .draft import Draft, box_table
+from .drawing import whole
 from .source import Source
 
 FRAME = 1024
@@ -75,7 +76,7 @@ def read(
     if classes is not None:
         records["class"] = classes
     draft = Draft(records, findings, codes, suffixes=(".dcm", ".png"))
-    _views(source, draft, views_table, index_dir, header_workers)
+    _views(source, draft, views_table, index_dir, whole(header_workers, "header_workers", 1))
     boxed = rows[target]
     boxes = [
         box_table(boxed["patientId"], f, boxed["x"], boxed["y"], boxed["width"], boxed["height"], FRAME, FRAME)
@@ -135,7 +136,7 @@ def _views(source: Source, draft: Draft, table: str | None, index_dir: str | Non
     assert source.root is not None
     there = source.files.present(records["image"])
     files = records.loc[there, "image"].tolist()
-    headers = header_index(source.root, files, index_dir=index_dir, workers=int(workers)).set_index("file")
+    headers = header_index(source.root, files, index_dir=index_dir, workers=workers).set_index("file")
     for column, keyword in (("view", "ViewPosition"), ("sex", "PatientSex"), ("age", "PatientAge")):
         records[column] = headers[keyword].reindex(records["image"]).to_numpy(dtype=object)
     reason = headers["reason"].reindex(records["image"]).fillna("").to_numpy(dtype=object)

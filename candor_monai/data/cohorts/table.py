@@ -14,6 +14,7 @@ from ..header_index import header_index
 from ..header_pool import read_dicomdirs
 from .covariates import is_keyword
 from .draft import Draft
+from .drawing import whole
 from .label_joining import joined_draft
 from .label_reading import read_labels
 from .registry import passes_on
@@ -51,11 +52,12 @@ def read(
     labels = read_labels(source, **label_options)
     files = ImageFiles(source.files, labels.path)
     how = choose_join(join_on, labels.key)
+    workers = whole(header_workers, "header_workers", 1)
     keywords = [c for c in (*labels.wanted, *labels.roles.values()) if c not in labels.columns and is_keyword(c)]
     filters = {"Modality": modalities, "SOPClassUID": sop_classes, "BodyPartExamined": body_parts}
 
     def read_headers(of: Sequence[str]) -> pd.DataFrame:
-        return header_index(root, of, keywords=keywords, index_dir=index_dir, workers=int(header_workers))
+        return header_index(root, of, keywords=keywords, index_dir=index_dir, workers=workers)
 
     headers: pd.DataFrame | None = None
     if how in BY_HEADER:
@@ -72,6 +74,8 @@ def read(
         "other_files": files.others,
         "unreadable_folders": files.unreadable,
         "unreadable_archives": files.bad_archives,
+        "links_not_followed": files.links,
+        "names_not_utf8": files.unwritable,
     }
     if files.archived:
         draft.open_image = ArchiveReader(root)

@@ -26,6 +26,9 @@ class ImageFiles:
 
     def __init__(self, files: FileIndex, labels: Path) -> None:
         found = [name for name in files.walk() if (files.root / name) != labels]
+        # a name that is not UTF-8 cannot be written into a result; it is counted
+        odd = sum(not _writable(name) for name in found)
+        self.unwritable, found = odd, [name for name in found if _writable(name)] if odd else found
         self.all = [name for name in found if may_be_image(name)]
         self.archived = False
         self.bad_archives: list[str] = []
@@ -33,9 +36,10 @@ class ImageFiles:
             self._add(files.root, archive)
         self.others = len(found) - len([name for name in found if may_be_image(name)])
         self.dicomdirs = [name for name in found if name.rpartition("/")[2].upper() == "DICOMDIR"]
-        self.unreadable = list(files.unreadable)
+        self.unreadable, self.links = list(files.unreadable), list(files.links)
         if not self.all:
             trouble = f" {len(self.unreadable)} folders could not be read." if self.unreadable else ""
+            trouble += f" Links to folders are not followed, e.g. {files.links[0]}." if files.links else ""
             raise UserError(
                 f"{files.root}: the folder holds no image ({len(found):,} other files).{trouble} Set --dataset_dir to "
                 f"the folder that holds the images."
@@ -55,3 +59,7 @@ class ImageFiles:
     def dicom(self) -> list[str]:
         """Files that may be DICOM: those without the suffix of another image format."""
         return [name for name in self.all if not name.lower().endswith(RASTER)]
+
+
+def _writable(name: str) -> bool:
+    return not any("\ud800" <= c <= "\udfff" for c in name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -127,7 +128,9 @@ def join_by_header(keys: pd.Series, headers: pd.DataFrame, how: str, where: str)
     matched = (row >= 0) & given
     files: list[str] = headers["file"].tolist()
     if not matched.any():
-        raise nothing_matches(keys, [], where, f"the DICOM attribute {BY_HEADER[how]} of {len(headers):,} files")
+        # accession numbers are told by their shape only
+        shapes = keys.map(shape_of) if how == "accession_number" else keys
+        raise nothing_matches(shapes, [], where, f"the DICOM attribute {BY_HEADER[how]} of {len(headers):,} files")
     rows = np.flatnonzero(matched)
     return Join(row[rows].astype(np.int64), [files[i] for i in rows.tolist()], how)
 
@@ -140,3 +143,12 @@ def nothing_matches(keys: pd.Series, files: Sequence[str], where: str, how: str)
         f"{describe_keys(list(keys))}{there}. Name the column with image_column and the way to join with join_on "
         f"({', '.join(JOINS[1:])})."
     )
+
+
+def shape_of(text: str) -> str:
+    """An identifier's shape: digits become 9, letters A.
+
+    >>> shape_of("AC-0412b")
+    'AA-9999A'
+    """
+    return re.sub("[A-Za-z]", "A", re.sub("[0-9]", "9", text))

@@ -31,7 +31,7 @@ def read(source: Source, *, votes: int = 2) -> Draft:
         source: the dataset.
         votes: radiologists, of three, who must have marked a finding in a training image.
     """
-    if int(votes) not in (1, 2, 3):
+    if str(votes) not in ("1", "2", "3"):
         raise UserError(f"votes must be 1, 2 or 3, is {votes!r}.")
     root = source.locate("annotations", "image_labels_train.csv*", "train.csv*")
     findings = source.vocabulary.of("vindr_cxr", (source.task or load_task("chest")).findings)

@@ -185,6 +185,24 @@ def test_unreadable_folder_is_told(folder, monkeypatch):
     assert reasons(cohort) == {"y/c.png": "no_image"}
 
 
+def test_links_and_names_that_cannot_be_written(folder, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    touch(elsewhere, ["d.png"])
+    (folder / "link").symlink_to(elsewhere)
+    (folder / os.fsdecode(b"bad\xff.png")).write_bytes(b"x")
+    cohort = load(table(folder, "image,Edema\nx/a.png,1\nx/b.png,0\n"))
+    assert cohort.counts["links_not_followed"] == ["link"]
+    assert cohort.counts["names_not_utf8"] == 1
+    cohort.rejected.to_csv().encode()
+
+
+def test_accession_numbers_stay_out_of_messages(hospital):
+    table(hospital, "AccessionNumber,Edema\nX99,1\n")
+    with pytest.raises(UserError, match="'A99'") as error:
+        load(hospital, header_workers=1)
+    assert "X99" not in str(error.value)
+
+
 def test_names_that_several_files_bear(folder):
     touch(folder, ["y/a.png"])
     cohort = load(table(folder, "image,Edema\na.png,1\nb.png,0\n"), join_on="file_name")
