@@ -195,3 +195,39 @@ def test_bad_input_is_refused() -> None:
         run_head_study({}, seen)
     with pytest.raises(ValueError, match="folds"):
         HeadStudyOptions(folds=1)
+
+
+def test_the_page_on_heads_runs(tmp_path, monkeypatch) -> None:
+    """The Python of docs/heads.md on a small cohort; its config names what exists."""
+    import re
+
+    import yaml
+    from ignite.engine import Engine
+
+    import candor_monai.apps.head_study as module
+    from candor_monai.data.cohort import Cohort
+    from tests.support import ROOT
+
+    text = (ROOT / "docs" / "heads.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    encoders, seen, _ = _planted(600)
+    labels = {finding: seen.labels[:, f].tolist() for f, finding in enumerate(seen.findings)}
+    cohort = Cohort.of(seen.image_id.tolist(), labels, patients=seen.patient.tolist(), site="here")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "HeadStudyOptions", lambda: QUICK)
+    names = {"cohort": cohort, "lite0_features": encoders["first"], "vit_features": encoders["second"]}
+    exec(blocks[0], names)
+    assert (tmp_path / "eval" / "heads" / "rules.csv").is_file()
+    engine = Engine(lambda engine, batch: batch)
+    network = type("Network", (), {"describe": lambda self: {"name": "first", "fingerprint": {"w": 1}}})()
+    store = (encoders["first"], np.ones(600, bool))
+    names.update(observations=cohort.observations([]), store_features=store, network=network, evaluator=engine)
+    exec(blocks[1], names)
+    engine.run([0], max_epochs=1)
+    assert engine.state.probe.encoder == "first"
+    assert (tmp_path / "heads.safetensors").is_file()
+    config = yaml.safe_load(re.search(r"```yaml\n(.*?)```", text, re.DOTALL)[1])
+    from candor_monai import networks
+
+    assert config["network_def"]["_target_"] == f"candor_monai.networks.{networks.HeadedEncoder.__name__}"
+    assert callable(networks.load_encoder)
