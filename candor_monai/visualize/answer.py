@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .estimates import Estimate, findings_of, rows_of, shown_rows
-from .report_facts import untrained
+from .report_facts import cohorts_of, untrained
 from .verdicts import is_ranked, reference, verdict
 from .wording import interval, listed, many, number, probability
 
@@ -196,7 +196,12 @@ def _untrained(results: Mapping[str, Any], ranked: Sequence[Mapping[str, Any]], 
 
 
 def confounded(results: Mapping[str, Any], task: str) -> list[str]:
-    """A warning when an encoder that was never trained separates findings: then something coarse goes with them."""
+    """A warning when an encoder that was never trained separates findings: then something coarse goes with them.
+
+    On the calibration cohort there is none: its encoders were made for its findings.
+    """
+    if all(cohort["name"] == "calibration" for cohort in cohorts_of(results)):
+        return []
     names = {card["name"] for card in results["encoders"] if untrained(card)}
     found: dict[str, list[str]] = {}
     for estimate, rows in shown_rows(results, task):

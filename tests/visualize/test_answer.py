@@ -13,6 +13,7 @@ def small(*rows, ranking=None, trained=True):
     """Results with one finding: a row is (encoder, D, total low, total high, p)."""
     base = {"task": "chest", "finding": "Edema", "group": None, "level": "finding", "status": "ok", "chance": 0.5}
     document = {
+        "cohort": {"name": "c"},
         "encoders": [{"name": name, "title": name.upper(), "trained": trained} for name, *_ in rows],
         "discordance": [
             {**base, "encoder": name, "D": d, "D_total_lo": low, "D_total_hi": high, "p_chance": p}
@@ -151,3 +152,5 @@ def test_an_untrained_encoder_that_separates_is_a_warning():
     document["encoders"][1] |= {"trained": None, "objective": "none (untrained)"}
     (warning,) = [s for s in task_answer(document, "chest").sentences if s.startswith("Mind")]
     assert warning.startswith("Mind that NOISE, which was never trained, is better than chance for Edema:")
+    document["cohort"]["name"] = "calibration"
+    assert not [s for s in task_answer(document, "chest").sentences if s.startswith("Mind")]
