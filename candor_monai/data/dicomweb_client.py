@@ -104,6 +104,9 @@ class DicomWebClient:
             raise UserError(
                 f"{parts.hostname}: credentials would be sent in the clear over http. Use https, or allow_http: true."
             )
+        for file in (self.access.certificate, self.access.key, self.access.ca_bundle):
+            if file is not None and not Path(file).is_file():
+                raise UserError(f"{file}: there is no such certificate or key.")
         self.url = self.url.rstrip("/")
 
     def studies(self, **filters: str) -> Iterator[dict[str, Any]]:

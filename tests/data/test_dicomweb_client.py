@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import shutil
+import ssl
+import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +26,7 @@ QUICK = Patience(timeout=0.5, retry_seconds=3.0, first_pause=0.05, slowest=2.0)
 class Server:
     """Answers by a script: path -> list of answers, the last one repeated."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.script: dict[str, list] = {}
         self.asked: list[tuple[str, dict]] = []
         outer = self
@@ -50,7 +53,10 @@ class Server:
                 pass
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}/dicom-web"
+        if context is not None:
+            self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
+        scheme = "http" if context is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self.http.server_port}/dicom-web"
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
     def on(self, path, *answers):
@@ -228,3 +234,48 @@ def test_a_search_that_is_no_list(server, body):
     server.on("/studies", (200, body, {}))
     with pytest.raises(UserError, match="DICOMweb root"):
         list(DicomWebClient(server.url).studies())
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Self-signed certificates and keys of a server and a client."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes the test's certificates, is not installed")
+    folder = tmp_path_factory.mktemp("certificates")
+    for name in ("server", "client"):
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
+        command += ["-addext", "subjectAltName=IP:127.0.0.1"]
+        command += ["-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.pem")]
+        subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize("client_needed", [False, True])
+def test_certificates_are_always_checked(certificates, client_needed):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    if client_needed:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(certificates / "client.pem")
+    running = Server(context)
+    running.on("/studies", (204, b"", {}))
+    trusted = {"ca_bundle": str(certificates / "server.pem")}
+    known = {"certificate": str(certificates / "client.pem"), "key": str(certificates / "client.key")}
+    try:
+        with pytest.raises(UserError, match="its certificate is not trusted"):
+            list(DicomWebClient(running.url, Access(), QUICK).studies())
+        if client_needed:
+            with pytest.raises(UserError):
+                list(DicomWebClient(running.url, Access(**trusted), QUICK).studies())
+            assert running.asked == []
+        assert list(DicomWebClient(running.url, Access(**trusted, **known), QUICK).studies()) == []
+        assert len(running.asked) == 1
+    finally:
+        running.http.shutdown()
+        running.http.server_close()
+
+
+def test_a_certificate_that_is_not_there(certificates):
+    access = Access(certificate=str(certificates / "none.pem"), ca_bundle=str(certificates / "none.pem"))
+    with pytest.raises(UserError, match=r"none\.pem"):
+        DicomWebClient("https://127.0.0.1:1/dicom-web", access, QUICK)
