@@ -1,0 +1,46 @@
+"""The documentation names files, options and run ids that are there."""
+
+import re
+
+import pytest
+
+from candor_monai.apps.workflow import shipped_keys
+from candor_monai.utils import read_yaml, resource
+
+from .support import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+OPTION = re.compile(r"(?<![\w-])--([a-z][a-z_0-9]+)")
+# Options of other programs, and of this package's scripts, that the pages also show.
+FOREIGN = {"config_file", "run_id", "tracking", "nproc_per_node", "images", "encoder", "dicom", "rounds", "batch"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", ["quick_start.md", "own_data.md", "study.md"])
+def test_options_shown_are_options(page):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    for name in OPTION.findall(text):
+        assert name in shipped_keys() | FOREIGN, f"{page} shows --{name}"
+
+
+def test_run_ids_of_the_bundles_page_are_run_ids():
+    text = (ROOT / "bundles" / "candor_eval" / "docs" / "README.md").read_text(encoding="utf-8")
+    for name in ("evaluate.yaml", "inference.yaml", "tools.yaml"):
+        config = read_yaml(resource("bundles", "candor_eval", "configs", name))
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| `{name}`")]
+        for run_id in re.findall(r"`(\w+)`", line.split("|")[2]):
+            assert run_id in config["run_ids"]
+
+
+def test_readme_opens_with_two_commands():
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert "monai.bundle run candor_eval" in blocks[0]
+    assert "pytest" in blocks[1]
+    assert all(len(block.strip().splitlines()) == 1 for block in blocks[:2])
