@@ -19,7 +19,6 @@ class PacsReader:
 
     Args:
         client: the server.
-        images: all images in the order in which they will be asked for.
         concurrency: requests at once.
         cache_dir: folder that keeps what was fetched; None keeps nothing.
         cache_bytes: its largest size; the files fetched first go first.
@@ -28,18 +27,21 @@ class PacsReader:
     def __init__(
         self,
         client: DicomWebClient,
-        images: Sequence[str],
         concurrency: int = 4,
         cache_dir: Path | None = None,
         cache_bytes: int = 20 << 30,
     ) -> None:
         self.client, self.concurrency = client, concurrency
         self.cache_dir, self.cache_bytes = cache_dir, cache_bytes
-        self._next = dict(pairwise(images))
+        self._next: dict[str, str] = {}
         self._lock = threading.Lock()
         self._ahead: dict[str, Future[bytes]] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._held: int | None = None
+
+    def expect(self, images: Sequence[str]) -> None:
+        """All images, in the order in which they will be asked for; without it nothing is fetched ahead."""
+        self._next = dict(pairwise(images))
 
     def __call__(self, image: str) -> bytes:
         """The DICOM file of ``image``; those that follow it are fetched meanwhile.

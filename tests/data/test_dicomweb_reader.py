@@ -13,6 +13,12 @@ from candor_monai.utils import DecodeError
 IMAGES = [f"studies/1/series/2/instances/{i}" for i in range(40)]
 
 
+def reader_of(client, images, **how):
+    reader = PacsReader(client, **how)
+    reader.expect(images)
+    return reader
+
+
 class Client:
     """Answers with the instance's number; knows how many were asked at once."""
 
@@ -38,7 +44,7 @@ class Client:
 
 def test_every_image_once_and_ahead():
     client = Client()
-    reader = PacsReader(client, IMAGES, concurrency=4)
+    reader = reader_of(client, IMAGES, concurrency=4)
     for i, image in enumerate(IMAGES):
         if i == 13:
             with pytest.raises(DecodeError, match="no longer"):
@@ -51,7 +57,7 @@ def test_every_image_once_and_ahead():
 
 def test_what_is_not_asked_for_does_not_pile_up():
     client = Client()
-    reader = PacsReader(client, IMAGES, concurrency=2)
+    reader = reader_of(client, IMAGES, concurrency=2)
     for image in IMAGES[::13]:
         if not image.endswith("/13"):
             reader(image)
@@ -60,13 +66,13 @@ def test_what_is_not_asked_for_does_not_pile_up():
 
 def test_cache_is_used_and_bounded(tmp_path):
     client = Client()
-    reader = PacsReader(client, IMAGES[:10], concurrency=1, cache_dir=tmp_path, cache_bytes=1000)
+    reader = reader_of(client, IMAGES[:10], concurrency=1, cache_dir=tmp_path, cache_bytes=1000)
     first = [reader(image) for image in IMAGES[:10]]
     asked = len(client.asked)
-    again = PacsReader(client, IMAGES[:10], concurrency=1, cache_dir=tmp_path, cache_bytes=1000)
+    again = reader_of(client, IMAGES[:10], concurrency=1, cache_dir=tmp_path, cache_bytes=1000)
     assert [again(image) for image in IMAGES[:10]] == first
     assert len(client.asked) == asked
-    small = PacsReader(client, IMAGES[20:30], concurrency=1, cache_dir=tmp_path, cache_bytes=150)
+    small = reader_of(client, IMAGES[20:30], concurrency=1, cache_dir=tmp_path, cache_bytes=150)
     for image in IMAGES[20:30]:
         small(image)
     assert sum(p.stat().st_size for p in tmp_path.rglob("*.dcm")) <= 150

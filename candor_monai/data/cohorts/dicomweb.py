@@ -111,7 +111,6 @@ def read(
     draft = joined_draft(source, labels, join, headers["file"].tolist(), headers, filters)
     draft.open_image = PacsReader(
         client,
-        draft.records["image"].tolist(),
         threads,
         None if cache is None else cache / "files",
         int(number(cache_gigabytes, "cache_gigabytes", 0) * (1 << 30)),

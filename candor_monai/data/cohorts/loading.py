@@ -169,6 +169,10 @@ def _finish(source: Source, draft: Draft, task: Task, chosen: Mapping[str, Any])
     drawn = draw(draft, labels, chosen["max_images"], chosen["per_label"], chosen["draw_seed"])
     draft.keep(drawn, "not drawn")
     labels, uncertain, policy = apply_policy(draft.codes, draft.findings, task.uncertain, task.blank)
+    expect = getattr(draft.open_image, "expect", None)
+    if expect is not None:
+        # images are encoded in the order of their ids; a reader that fetches ahead wants to know what is left of them
+        expect(draft.records.sort_values("image_id")["image"].tolist())
     ids = set(draft.records["image_id"])
     boxes = _of_kept(draft.boxes, ids, draft.findings)
     masks = _of_kept(draft.masks, ids, draft.findings)
