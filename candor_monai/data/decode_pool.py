@@ -38,6 +38,7 @@ LEAST_MEMORY = 192 * 2**20  # libraries and a small image
 _KEPT = ("PATH", "PYTHON", "LD_", "LC_", "LANG", "VIRTUAL_ENV", "CONDA", "HOME", "TMPDIR")
 _AHEAD = 2  # requests a worker holds: it never waits for the main process between two images
 _START_SECONDS = 60.0
+_STARTS = 3
 _LARGEST_REPLY = 1 << 31
 _PIPE_BYTES = 16384  # surely less than a pipe holds, so sending it never waits for the worker
 _F_SETPIPE_SZ = 1031
@@ -266,6 +267,7 @@ class _Member:
         self._held: deque[_Task] = deque()  # sent to the worker, oldest first
         self._again: deque[_Task] = deque()  # to be sent again after the worker was replaced
         self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
         self._answered = 0
         self._stopped = False
         self._thread = threading.Thread(target=self._work, name="candor-decode", daemon=True)
@@ -273,8 +275,9 @@ class _Member:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the worker."""
-        return None if self._process is None else self._process.pid
+        """Process id of the worker, once it can decode."""
+        process = self._process
+        return process.pid if process is not None and self._ready else None
 
     def stop(self) -> None:
         """Tell the thread to end and kill the worker."""
@@ -345,13 +348,21 @@ class _Member:
 
     def _send(self, task: _Task) -> None:
         self._held.append(task)
-        process = self._start() if self._process is None else self._process
+        process = self._started() if self._process is None else self._process
         assert process.stdin is not None
-        try:
-            process.stdin.write(REQUEST.pack(len(task.header), len(task.data)) + task.header + task.data)
-            process.stdin.flush()
-        except OSError:
-            raise _Dead("killed") from None
+        view = memoryview(REQUEST.pack(len(task.header), len(task.data)) + task.header + task.data)
+        descriptor, deadline = process.stdin.fileno(), time.monotonic() + self._seconds
+        poller = select.poll()
+        poller.register(descriptor, select.POLLOUT)
+        while view:
+            if not poller.poll(max(deadline - time.monotonic(), 0.0) * 1000):
+                raise _Dead("timeout")
+            try:
+                view = view[os.write(descriptor, view) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                raise _Dead("killed") from None
 
     def _settle(self, task: _Task, answer: dict[str, Any], pixels: bytearray) -> None:
         """Check an answer (a worker may have been subverted by a file) and hand it over."""
@@ -393,6 +404,18 @@ class _Member:
             blamed.future.set_result(_Result(DecodeError(dead.reason, message), None, self._seconds))
         self._again.extendleft(reversed(tasks))
 
+    def _started(self) -> subprocess.Popen[bytes]:
+        """A new worker; one that dies on its way (killed by a busy system) is started again."""
+        for _ in range(_STARTS):
+            try:
+                return self._start()
+            except _Dead:
+                self._end()
+        raise UserError(
+            "the decode worker did not start; check that "
+            f"'{sys.executable} -m candor_monai.data.decode_worker' finds the package, and the memory limit"
+        )
+
     def _start(self) -> subprocess.Popen[bytes]:
         # Nothing that is not needed to start Python: a subverted worker finds no secrets in its environment.
         environment = {name: value for name, value in os.environ.items() if name.startswith(_KEPT)}
@@ -414,20 +437,17 @@ class _Member:
             bufsize=0,
         )
         self._process = process
+        assert process.stdin is not None
         assert process.stdout is not None
+        os.set_blocking(process.stdin.fileno(), False)
         with contextlib.suppress(OSError):
             import fcntl
 
             fcntl.fcntl(process.stdout, _F_SETPIPE_SZ, 1 << 20)
-        try:
-            answer, _ = self._receive(time.monotonic() + _START_SECONDS)
-            if not answer.get("ready"):
-                raise _Dead("killed")
-        except _Dead:
-            raise UserError(
-                "the decode worker did not start; check that "
-                f"'{sys.executable} -m candor_monai.data.decode_worker' finds the package, and the memory limit"
-            ) from None
+        answer, _ = self._receive(time.monotonic() + _START_SECONDS)
+        if not answer.get("ready"):
+            raise _Dead("killed")
+        self._ready = True
         return process
 
     def _receive(self, deadline: float) -> tuple[dict[str, Any], bytearray]:
@@ -461,7 +481,7 @@ class _Member:
 
     def _end(self) -> int | None:
         """Kill the worker; one in an uninterruptible read (hanging file system) is left to the kernel."""
-        process, self._process = self._process, None
+        process, self._process, self._ready = self._process, None, False
         if process is None:
             return None
         status = process.poll()
