@@ -145,9 +145,11 @@ def ranking_rows(cells: Sequence[CellResults], level: str, finding: str) -> list
             }
         )
     there = {cell.encoder for cell, _ in placed}
-    for cell, row in found:
+    for cell, missing in found:
         if cell.encoder not in there:
-            reason = "not measured" if row is None else f"{row['status']}: {row.get('reason') or 'no reason given'}"
+            reason = "not measured"
+            if missing is not None:
+                reason = f"{missing['status']}: {missing.get('reason') or 'no reason given'}"
             blank = dict.fromkeys(("rank", "D", "not_worse_than_best", "p_best"))
             rows.append({"task": task, "finding": finding or None, "encoder": cell.encoder, **blank, "reason": reason})
     return rows
@@ -159,9 +161,9 @@ def difference_rows(cells: Sequence[CellResults], level: str, finding: str) -> I
         names = {"task": first.rows[0]["task"], "finding": finding or None}
         pair = {**names, "encoder_a": first.encoder, "encoder_b": second.encoder}
         splits = [cell.companions[level, finding, ""].splits.get("D") for cell in (first, second)]
-        values = [(cell.row(level, finding) or {}).get("D") for cell in (first, second)]
-        if splits[0] is None or splits[1] is None or None in values:
-            known = None if None in values else values[0] - values[1]
+        a, b = ((cell.row(level, finding) or {}).get("D") for cell in (first, second))
+        known = None if a is None or b is None else a - b
+        if splits[0] is None or splits[1] is None or known is None:
             blank = dict.fromkeys(("sd", "lo", "hi", "p"))
             yield {**pair, "difference": known, **blank, "reason": "no value, or total intervals were not asked for"}
             continue

@@ -104,7 +104,7 @@ def convert(encoder: Any, file: Any, weights_dir: Any) -> Path:
     """Turn a publisher's pickled weights into safetensors, once; nothing of the file's code is run."""
     from ..networks.convert import convert_weights
 
-    card = options.name_or_card("encoder", _needed("encoder", encoder))
+    card = _card(encoder)
     source = _needed("file", options.path("file", file))
     written = convert_weights(source, card, _needed("weights_dir", options.path("weights_dir", weights_dir)))
     print(f"weights of {encoder} in {written}")
@@ -116,15 +116,20 @@ def export_encoder(encoder: Any, output: Any, weights_dir: Any = None) -> Path:
     """Write an encoder as a MONAI bundle of its own."""
     from ..networks.bundle_export import export_encoder_bundle
 
-    card = options.name_or_card("encoder", _needed("encoder", encoder))
+    card = _card(encoder)
     folder = _needed("output", options.path("output", output))
     root = export_encoder_bundle(card, folder, options.path("weights_dir", weights_dir))
     print(f"bundle of {encoder} in {root}")
     return root
 
 
+def _card(encoder: Any) -> str | Path | dict[str, Any]:
+    card = options.name_or_card("encoder", _needed("encoder", encoder))
+    return _needed("encoder", card)
+
+
 def _loaded(encoder: Any, weights_dir: Any, device: str) -> Any:
     from ..networks.encoders import load_encoder
 
-    card = options.name_or_card("encoder", _needed("encoder", encoder))
+    card = _card(encoder)
     return load_encoder(card, weights_dir=options.path("weights_dir", weights_dir), device=str(device))

@@ -105,7 +105,7 @@ def boxes_in_image(boxes: np.ndarray, frames: np.ndarray, shape: tuple[int, int]
     """
     boxes = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
     frames = np.asarray(frames, dtype=np.float64).reshape(-1, 2)
-    given = np.isfinite(frames).all(axis=1) & (frames > 0).all(axis=1)
+    given = np.asarray(np.isfinite(frames).all(axis=1) & (frames > 0).all(axis=1))
     size = np.array([shape[1], shape[0]], dtype=np.float64)
     far = boxes[:, :2] + boxes[:, 2:]
     if (boxes[~given, :2] < -1).any() or (far[~given] > size + 1).any():

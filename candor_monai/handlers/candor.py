@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -88,8 +87,9 @@ class CandorHandler:
     def __call__(self, engine: Engine) -> None:
         """Score and publish."""
         evaluation = self.evaluate()
-        engine.state.candor = evaluation
-        engine.state.metrics.update(published(evaluation.rows, self.prefix))
+        state: Any = engine.state
+        state.candor = evaluation
+        state.metrics.update(published(evaluation.rows, self.prefix))
 
     def evaluate(self) -> Evaluation:
         """The evaluation of the features at hand."""
@@ -99,16 +99,7 @@ class CandorHandler:
             whole, present = self.features() if callable(self.features) else self.features
             rows = np.flatnonzero(present)
             features = whole if len(rows) == len(whole) else whole[rows]
-        return evaluate(features, _take(self.observations, rows), self.options)
-
-
-def _take(observations: Observations, rows: np.ndarray) -> Observations:
-    """The observations of some images only."""
-    if len(rows) == len(observations):
-        return observations
-    per_image = ("image_id", "labels", "group", "patient", "site", "uncertain", "boxed", "test", "cluster")
-    values = {name: getattr(observations, name) for name in per_image}
-    return dataclasses.replace(observations, **{n: None if v is None else v[rows] for n, v in values.items()})
+        return evaluate(features, self.observations.take(rows), self.options)
 
 
 def published(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> dict[str, float]:

@@ -79,7 +79,7 @@ class OutputRows:
             return values, rows
         parts: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(parts, (rows, values))
-        merged = {}
+        merged: dict[int, np.ndarray] = {}
         for part_rows, part_values in parts:
             for row, value in zip(part_rows.tolist(), part_values, strict=True):
                 merged.setdefault(row, value)

@@ -57,10 +57,11 @@ class ReportHandler:
 
         if idist.get_rank() != self.save_rank:
             return
-        evaluation = engine.state.candor
+        state: Any = engine.state
+        evaluation = state.candor
         name = self.context.encoder["name"]
         queries = pd.DataFrame(evaluation.queries).assign(encoder=name)
-        self.write(engine.state.results, queries, pd.DataFrame(evaluation.candidates), engine.state.rejected)
+        self.write(state.results, queries, pd.DataFrame(evaluation.candidates), state.rejected)
 
     def write(
         self, results: Mapping[str, Any], queries: pd.DataFrame, candidates: pd.DataFrame, rejected: pd.DataFrame

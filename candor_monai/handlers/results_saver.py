@@ -60,7 +60,8 @@ class ResultsSaver:
 
         if idist.get_rank() != self.save_rank:
             return
-        context, evaluation = self.context, engine.state.candor
+        state: Any = engine.state
+        context, evaluation = self.context, state.candor
         _, present = context.features()
         rejected = context.rejected(present)
         accounting = context.accounting(present, rejected)
@@ -75,9 +76,9 @@ class ResultsSaver:
             write_csv(folder / f"{name}.csv", table, columns_of(table))
         write_companions_file(folder / COMPANIONS, evaluation.parts)
         context.seconds.update({f"score.{name}": float(value) for name, value in evaluation.seconds.items()})
-        engine.state.results = {**self.document(rows, accounting, evaluation), **further}
-        engine.state.rejected = rejected
-        write_results(folder / "results.json", engine.state.results)
+        state.results = {**self.document(rows, accounting, evaluation), **further}
+        state.rejected = rejected
+        write_results(folder / "results.json", state.results)
         for name, value in accounting.items():
             logger.info("%s: %s", name.replace("_", " "), value)
 
@@ -103,15 +104,16 @@ class ResultsSaver:
 
     def _further(self, engine: Engine) -> dict[str, list[dict[str, Any]]]:
         """Rows of the tables that other handlers left: ``probe``, ``retention``."""
-        tables = {}
-        if getattr(engine.state, "probe", None) is not None:
+        tables: dict[str, list[dict[str, Any]]] = {}
+        state: Any = engine.state
+        if getattr(state, "probe", None) is not None:
             tables["probe"] = [
                 {"encoder": self.context.encoder["name"], "task": self.context.cohort.task.name, **row}
-                for row in engine.state.probe.table()
+                for row in state.probe.table()
             ]
             self.context.warn(PROBE_WARNING)
-        if getattr(engine.state, "retention", None) is not None:
-            tables["retention"] = engine.state.retention
+        if getattr(state, "retention", None) is not None:
+            tables["retention"] = state.retention
         return tables
 
     def _row(self, row: dict[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class RunContext:
         """Which records carry a label of some finding, shape (N,), bool; all, where no finding is asked for."""
         if not self.cohort.findings:
             return np.ones(len(self.cohort), dtype=np.bool_)
-        return (self.cohort.labels >= 0).any(axis=1)
+        return np.asarray((self.cohort.labels >= 0).any(axis=1))
 
     def rejected(self, present: np.ndarray) -> pd.DataFrame:
         """Every image that was named and is not scored, with stage and reason: the rows of ``rejected.csv``.
@@ -99,7 +99,7 @@ class RunContext:
             row["image_id"]: row for row in self.store.rejections(self.image_ids, self.sources).to_dict("records")
         }
         told = []
-        for i in np.flatnonzero(~present):
+        for i in np.flatnonzero(~present).tolist():
             image_id, image = records["image_id"].iat[i], records["image"].iat[i]
             file = image if isinstance(image, str) else ""
             if not labelled[i]:

@@ -41,9 +41,10 @@ class SummaryHandler:
         if idist.get_rank() != self.save_rank:
             return
         stream = self.stream or sys.stdout
-        accounting = engine.state.results["accounting"]
+        state: Any = engine.state
+        accounting = state.results["accounting"]
         print(f"\nEncoder {self.context.encoder['name']} on cohort {self.context.cohort.name}", file=stream)
-        print(summary(engine.state.candor.rows), file=stream)
+        print(summary(state.candor.rows), file=stream)
         print(
             f"{accounting['images_in']} images in, {accounting['scored']} scored, {accounting['rejected']} rejected. "
             f"Results: {self.context.output_dir}",

@@ -122,8 +122,9 @@ class Observations:
         ['c', 'a']
         """
         per_image = ("image_id", "labels", "group", "patient", "site", "uncertain", "boxed", "test", "cluster")
-        values = {name: getattr(self, name) for name in per_image}
-        return replace(self, **{name: None if value is None else value[rows] for name, value in values.items()})
+        values = ((name, getattr(self, name)) for name in per_image)
+        taken: dict[str, Any] = {name: None if value is None else value[rows] for name, value in values}
+        return replace(self, **taken)
 
     def finding_index(self, finding: str) -> int:
         """Column of a finding.
