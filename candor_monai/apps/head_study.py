@@ -20,6 +20,7 @@ from ..metrics.options import Options
 from ..metrics.split_margins import split_margins
 from ..networks.probing import COLUMNS as PROBE_COLUMNS
 from ..networks.probing import Probe, ProbeOptions, run_probe
+from ..utils.atomic import atomic_write
 from ..visualize.csv_files import write_csv
 from .error_scores import COLUMNS as DETECTION_COLUMNS
 from .error_scores import VIEW_MAP, ErrorScores, error_scores
@@ -157,7 +158,7 @@ class HeadStudy:
         }
 
     def write(self, output_dir: str | Path) -> list[Path]:
-        """Write the CSV files, and the paper's tables as Markdown, LaTeX and CSV.
+        """Write the CSV files, their warnings, and the paper's tables as Markdown, LaTeX and CSV.
 
         Args:
             output_dir: the folder; made when missing.
@@ -180,6 +181,8 @@ class HeadStudy:
         ):
             files.append(folder / f"{name}.csv")
             write_csv(files[-1], getattr(self, name), columns)
+        files.append(folder / "head_warnings.txt")
+        atomic_write(files[-1], "\n\n".join(self.warnings) + "\n")
         return [*files, *write_tables(self.tables, folder / "tables", self.warnings)]
 
 

@@ -130,6 +130,7 @@ def test_everything_is_written_and_reads_back(tmp_path) -> None:
     assert len(pd.read_csv(tmp_path / "error_detection.csv")) == len(study.error_detection)
     assert pd.read_csv(tmp_path / "probe.csv")["auroc"].notna().any()
     assert WARNING in (tmp_path / "tables" / "table_4.md").read_text()
+    assert (tmp_path / "head_warnings.txt").read_text().startswith(WARNING)
     json.dumps(study.results(), allow_nan=False)
     two = (tmp_path / "tables" / "table_2.md").read_text()
     assert "| first |" in two
