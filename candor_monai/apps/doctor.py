@@ -17,11 +17,13 @@ from ..data.array_store import ArrayStore
 from ..data.codecs import NATIVE, missing_codecs
 from ..data.cohort import Cohort
 from ..data.encode_loader import EncodeRecords
+from ..data.feature_store import FeatureStore
 from ..data.header_pool import read_headers
 from ..handlers.run_context import RunContext
 from ..metrics.observations import Observations
 from ..utils.errors import DecodeError, UserError
 from ..utils.told import told_briefly
+from .distributed import processes
 from .options import RunOptions
 
 logger = logging.getLogger(__name__)
@@ -146,6 +148,7 @@ def measure_speed(context: RunContext, dataset: Any, network: Any, device: Any, 
     """Decode and forward a few images and tell how long the rest will take."""
     import torch
 
+    assert isinstance(context.store, FeatureStore)
     records = EncodeRecords.of(context.cohort, context.store, context.sources)
     wanted = np.flatnonzero(records.missing)
     if not len(wanted):
@@ -209,17 +212,19 @@ def run_doctor(
         warm_up: forward a few images and estimate the time; else only what is looked up at once.
 
     Returns:
-        what was looked at.
+        what was looked at; nothing in any process but the first.
 
     Raises:
         SystemExit: a check says STOP.
     """
+    if not processes().first:
+        return []
     cohort = context.cohort
     encoder = context.encoder
     licence = encoder.get("licence") or "no licence stated"
     checks = [Check("encoder", OK, f"{encoder['name']}, {encoder.get('dimension')} dimensions, {licence}.")]
-    overlap = [name for name in encoder.get("overlaps") or () if name == cohort.name]
-    if overlap:
+    known_as = f"{cohort.name} {cohort.card.get('title') or ''}"
+    if any(name in known_as for name in encoder.get("overlaps") or ()):
         checks.append(Check("encoder", NOTE, f"it was trained on {cohort.name}: its numbers there are flattered."))
     told_elsewhere = [*check_cohort(cohort), *check_groups(cohort, options)]  # results.json has these as rows
     checks += told_elsewhere

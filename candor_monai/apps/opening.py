@@ -26,6 +26,7 @@ from ..utils.errors import UserError
 from ..utils.names import unknown
 from ..utils.pseudonyms import read_key
 from ..utils.told import told_briefly
+from .distributed import processes, shared_missing
 from .options import RunOptions
 from .workflow import running_workflow
 
@@ -58,7 +59,8 @@ def open_cohort(options: RunOptions) -> Cohort:
     chosen = {name: value for name, value in {**options.cohort_options, **given}.items() if value is not None}
     if options.cohort == CALIBRATION and dataset_dir is not None and not phantom_complete(dataset_dir):
         chosen |= {"write": False, "check_files": False}  # only a run writes: see prepare_data
-    cohort = load_cohort(options.cohort, dataset_dir, **chosen)
+    with processes().first_before_others("cohort"):  # the first may keep an index of headers that the others then read
+        cohort = load_cohort(options.cohort, dataset_dir, **chosen)
     logger.info("cohort %s: %d images, findings %s", cohort.name, len(cohort), ", ".join(cohort.findings))
     return cohort
 
@@ -72,13 +74,14 @@ def open_encoder(options: RunOptions, device: Any) -> Any:
     """
     from ..networks.encoders import load_encoder
 
-    return load_encoder(
-        options.encoder,
-        weights_dir=options.weights_dir,
-        device=str(device),
-        precision=options.precision,
-        feature_point=options.feature_point,
-    )
+    with processes().first_before_others("encoder"):  # the first fetches weights where they are not there
+        return load_encoder(
+            options.encoder,
+            weights_dir=options.weights_dir,
+            device=str(device),
+            precision=options.precision,
+            feature_point=options.feature_point,
+        )
 
 
 @told_briefly
@@ -121,7 +124,7 @@ def views_loader(views: RetentionViews | None, context: RunContext, options: Run
     """Batches of the views that the store lacks; an empty list when it lacks none."""
     if views is None or isinstance(context.store, ArrayStore):
         return []
-    return _loader(views.records(context.store, context.sources), views, options)
+    return _loader(_same_for_all(views.records(context.store, context.sources)), views, options)
 
 
 def decode_options(options: RunOptions) -> Any:
@@ -146,7 +149,7 @@ def open_context(options: RunOptions, cohort: Cohort, network: Any, output_dir: 
     sources = None
     if cohort.features is not None:
         named = Path(str(options.cohort_options.get("features", cohort.name))).stem
-        described = {"name": named, "title": named, "dimension": int(cohort.features.shape[1])}
+        described: dict[str, Any] = {"name": named, "title": named, "dimension": int(cohort.features.shape[1])}
         store = ArrayStore(cohort.records["image_id"].tolist(), cohort.features)
     else:
         fingerprint = feature_fingerprint(options, network)
@@ -181,8 +184,9 @@ def listed_images(path: Path | None) -> frozenset[str]:
 
 
 def recorded(options: RunOptions) -> dict[str, Any]:
-    """Options as results.json keeps them: flat, under the names of the command line."""
-    values = plain(options)
+    """Options as results.json keeps them: flat, under the names of the command line; of a path its last part only."""
+    paths = {f.name: value for f in dataclasses.fields(options) if isinstance(value := getattr(options, f.name), Path)}
+    values = {**plain(options), **{name: f"…/{value.name}" for name, value in paths.items()}}
     measure = values.pop("measure")
     measure["sweep_precision"] = measure.pop("precision")
     return {**values, **measure}
@@ -231,29 +235,33 @@ def encode_loader(dataset: Any, context: RunContext, options: RunOptions) -> Enc
     """
     if isinstance(context.store, ArrayStore):
         return []
-    records = EncodeRecords.of(context.cohort, context.store, context.sources)
+    records = _same_for_all(EncodeRecords.of(context.cohort, context.store, context.sources))
     pool = dataset if isinstance(dataset, EncodeDataset) else MappedDataset(dataset)
     loader = _loader(records, pool, options)
     stored = len(records.image_ids) - int(records.missing.sum())
-    context.counts.update(images_stored=stored, images_encoded=loader.images)
-    if len(loader):
-        logger.info("encoding %d images; %d are in the feature store already", loader.images, stored)
+    wanted = len(records.image_ids) - stored
+    context.counts.update(images_stored=stored, images_encoded=wanted)
+    if wanted:
+        logger.info("encoding %d images; %d are in the feature store already", wanted, stored)
     else:
         logger.info("nothing to encode: all %d images are in the feature store", stored)
     return loader if len(loader) else []
 
 
-def _loader(records: EncodeRecords, pool: Any, options: RunOptions) -> EncodeLoader:
-    import ignite.distributed as idist
+def _same_for_all(records: EncodeRecords) -> EncodeRecords:
+    """The records with what the first process found missing, on many processes."""
+    return dataclasses.replace(records, missing=shared_missing(records.image_ids, records.missing))
 
+
+def _loader(records: EncodeRecords, pool: Any, options: RunOptions) -> EncodeLoader:
     size = options.canonical_size
     return EncodeLoader(
         records,
         pool,
         batch_size=options.batch_size if size is not None else 1,
         image_size=size,
-        rank=idist.get_rank(),
-        world_size=idist.get_world_size(),
+        rank=processes().rank,
+        world_size=processes().world_size,
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from ..metrics.options import Options as MeasureOptions
 from ..utils.errors import UserError
 from ..utils.names import unknown
-from ..utils.told import told_briefly
+from ..utils.told import told_once
 
 Reader = Callable[[str, Any], Any]
 ORIGINAL = "original"
@@ -271,7 +271,7 @@ def measure_options(**values: Any) -> MeasureOptions:
         raise UserError(f"options of the measure: {error}") from error
 
 
-@told_briefly
+@told_once
 def run_options(**values: Any) -> RunOptions:
     """Options of a run from the values of the bundle's keys.
 

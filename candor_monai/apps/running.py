@@ -24,6 +24,7 @@ from ..utils.errors import UserError
 from ..utils.told import told_briefly
 from ..visualize.csv_files import plain_text, write_csv
 from ..visualize.results_files import read_results
+from .distributed import go_on_alone, launched, processes
 from .opening import CALIBRATION, dataset_folder
 from .options import RunOptions
 
@@ -40,25 +41,38 @@ def claim(folder: Path) -> None:
     Raises:
         UserError: it cannot be written, or another run holds it.
     """
-    import ignite.distributed as idist
-
-    if folder not in _claimed and idist.get_rank() == 0:
+    if folder not in _claimed and processes().first:
         _locks.enter_context(folder_lock(folder))
         _claimed.add(folder)
 
 
 @told_briefly
-def prepare_data(options: RunOptions, output_dir: Path) -> None:
+def prepare_data(options: RunOptions, output_dir: Path, alone: bool = False) -> None:
     """Claim the output folder and, where the calibration cohort is asked for and absent, write it.
+
+    On many processes the first one does it and the others wait.
+
+    Args:
+        options: the run's.
+        output_dir: where results go.
+        alone: what follows is the first process's alone; the others end here.
 
     Raises:
         SystemExit: a folder cannot be written, or another run holds the output folder.
     """
-    claim(output_dir)
-    folder = dataset_folder(options)
-    if options.cohort == CALIBRATION and folder is not None and not phantom_complete(folder):
-        logger.info("writing the calibration cohort into %s", folder)
-        load_cohort(CALIBRATION, folder, **options.cohort_options)
+    if launched() > 1 and processes().store is None:
+        raise UserError(
+            f"{launched()} processes were started but do not know of each other: add multi_gpu_evaluate.yaml to "
+            "--config_file (docs/scale.md)."
+        )
+    with processes().first_before_others("prepared"):
+        claim(output_dir)
+        folder = dataset_folder(options)
+        if processes().first and options.cohort == CALIBRATION and folder and not phantom_complete(folder):
+            logger.info("writing the calibration cohort into %s", folder)
+            load_cohort(CALIBRATION, folder, **options.cohort_options)
+    if alone:
+        go_on_alone()
 
 
 @told_briefly
@@ -96,11 +110,11 @@ def report_again(options: RunOptions, context: RunContext, pool: Any) -> None:
             f"{context.output_dir / 'results.json'} holds encoder {', '.join(sorted(named))} on cohort "
             f"{results['cohort']['name']}, or the cohort has changed since: run `score` first."
         )
-    tables = [pd.read_parquet(context.output_dir / f"{name}.parquet") for name in ("queries", "candidates")]
+    queries, candidates = (pd.read_parquet(context.output_dir / f"{n}.parquet") for n in ("queries", "candidates"))
     rejected = pd.read_csv(context.output_dir / "rejected.csv", dtype=str, keep_default_na=False)
     rejected = rejected.map(plain_text)
-    handler = ReportHandler(context, pool, options.report_images, options.report_examples)
-    handler.write(results, *tables, rejected)
+    handler = ReportHandler(context, pool, None, options.report_images, options.report_examples)
+    handler.write(results, queries, candidates, rejected)
 
 
 @told_briefly

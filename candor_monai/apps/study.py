@@ -37,6 +37,7 @@ from ..visualize.report import write_report
 from ..visualize.results_files import write_results
 from .ablations import run_ablations
 from .comparison import CellResults, compare, merged, read_cell
+from .distributed import go_on_alone, tell
 from .opening import CALIBRATION, open_pool, recorded
 from .options import RunOptions, name_or_card
 from .running import claim
@@ -158,8 +159,9 @@ def run_study(options: RunOptions, output_dir: Path) -> list[dict[str, Any]]:
     claim(output_dir)
     cells = study_cells(study, output_dir)
     runner = CellRunner(running_workflow(), study, options, output_dir)
-    print(f"study {study.name}: {len(study.encoders)} encoders × {len(study.cohorts)} cohorts", flush=True)
+    tell(f"study {study.name}: {len(study.encoders)} encoders × {len(study.cohorts)} cohorts")
     contexts = {cell.name: runner.encode(cell) for cell in cells}
+    go_on_alone()
     documents = []
     for cohort in study.cohorts:
         members = [cell for cell in cells if cell.cohort == {k: v for k, v in cohort.items() if k != "label"}]
@@ -197,7 +199,7 @@ class CellRunner:
         del workflow
         gc.collect()
         stored = int(context.features()[1].sum())
-        print(f"  {cell.name}: {stored} of {len(context.cohort)} images have features", flush=True)
+        tell(f"  {cell.name}: {stored} of {len(context.cohort)} images have features")
         return context
 
     def score(self, cell: StudyCell, context: RunContext, left_out: Sequence[str]) -> CellResults:

@@ -11,7 +11,7 @@ from typing import Any
 from ..utils.errors import UserError
 from ..utils.names import unknown
 from ..utils.resources import resource
-from ..utils.told import told_briefly
+from ..utils.told import told_once
 from ..utils.yaml_files import read_yaml
 from .options import RunOptions, name_or_card
 
@@ -50,10 +50,10 @@ def tracking_keys() -> frozenset[str]:
     """Top-level keys that MONAI's experiment tracking reads or writes."""
     from monai.bundle.utils import DEFAULT_EXP_MGMT_SETTINGS
 
+    known: dict[str, dict[str, Any]] = DEFAULT_EXP_MGMT_SETTINGS
     keys: set[str] = set()
-    for settings in DEFAULT_EXP_MGMT_SETTINGS.values():
-        keys.update(settings["configs"])
-        keys.update(settings["handlers_id"])
+    for settings in known.values():
+        keys.update(settings["configs"], settings["handlers_id"])
     return frozenset(keys)
 
 
@@ -106,7 +106,7 @@ def check_run_id(run_id: str, run_ids: Iterable[str], config: dict[str, Any]) ->
         raise unknown("run id", run_id, known)
 
 
-@told_briefly
+@told_once
 def check_run(run_ids: Sequence[str]) -> None:
     """First item of a bundle's ``initialize``: overrides and run id are known, or the run ends here.
 
@@ -124,7 +124,7 @@ def check_run(run_ids: Sequence[str]) -> None:
         workflow.run_id = "run_study"
 
 
-@told_briefly
+@told_once
 def check_names(options: RunOptions) -> None:
     """Encoder, cohort and task that the options name are known, or the run ends here.
 

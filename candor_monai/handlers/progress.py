@@ -31,6 +31,7 @@ class ProgressHandler:
             :class:`~candor_monai.data.encode_loader.EncodeLoader`, or the rows of any other.
         stream: where it is written; None: standard error.
         every: seconds between two lines where the stream is not a terminal.
+        tell_rank: only this process tells.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ProgressHandler:
         count: Callable[[Engine], int] | None = None,
         stream: TextIO | None = None,
         every: float = 30.0,
+        tell_rank: int = 0,
     ) -> None:
         self.total = total
         self.description = description
@@ -48,14 +50,18 @@ class ProgressHandler:
         self.count = count or images_of
         self.stream = stream
         self.every = every
+        self.tell_rank = tell_rank
         self._done = 0
         self._bar: Any = None
         self._began = self._told = 0.0
 
     def attach(self, engine: Engine) -> None:
         """Register on an engine."""
+        import ignite.distributed as idist
         from ignite.engine import Events
 
+        if idist.get_rank() != self.tell_rank:
+            return
         engine.add_event_handler(Events.STARTED, self._start)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._step)
         engine.add_event_handler(Events.COMPLETED, self._stop)
@@ -69,7 +75,12 @@ class ProgressHandler:
             from tqdm import tqdm
 
             self._bar = tqdm(
-                total=self.total, desc=self.description, unit=f" {self.unit}", file=stream, dynamic_ncols=True, leave=True
+                total=self.total,
+                desc=self.description,
+                unit=f" {self.unit}",
+                file=stream,
+                dynamic_ncols=True,
+                leave=True,
             )
 
     def _step(self, engine: Engine) -> None:

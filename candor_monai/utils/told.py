@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -30,5 +31,18 @@ def told_briefly(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except UserError as error:
             raise as_exit(error) from error
+
+    return wrapper
+
+
+def told_once(function: Callable[P, R]) -> Callable[P, R]:
+    """As :func:`told_briefly`, for a mistake that every process of a launcher finds: the first one tells it."""
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except UserError as error:
+            raise as_exit(error) if int(os.environ.get("RANK") or 0) == 0 else SystemExit(1) from error
 
     return wrapper
