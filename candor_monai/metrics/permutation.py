@@ -32,7 +32,8 @@ MIN_MOVABLE = 0.8
 MAX_LISTED = 4096
 CHECK_EVERY = 256
 ENOUGH_IN_TAIL = 100
-MAX_OPERATIONS = 1e12
+MAX_OPERATIONS = 2e11
+ENOUGH_LISTED = 100
 _MAX_LIST = 2048
 
 
@@ -229,6 +230,7 @@ class _Group:
         self._features = features
         self._matrix: np.ndarray | None = None
         self._points: torch.Tensor | None = None
+        self._memory = options.memory_bytes // 2
         self._centre = _unit_rows(features, self.rows[: min(len(self.rows), MAX_LISTED)]).mean(axis=0)
         self.lists: NullLists | None = None
 
@@ -280,9 +282,19 @@ class _Group:
         return self._place[rows]
 
     def _point(self, positions: np.ndarray) -> torch.Tensor:
+        if self._points is None and 4 * len(self.rows) * np.shape(self._features)[1] <= self._memory:
+            self._points = self._centred(np.arange(len(self.rows)))
+        if self._points is not None:
+            return self._points[torch.from_numpy(positions)]
         wanted, back = np.unique(positions, return_inverse=True)
-        point = (_unit_rows(self._features, self.rows[wanted]) - self._centre).astype(np.float32)
-        return torch.from_numpy(point)[torch.from_numpy(back.reshape(positions.shape))]
+        return self._centred(wanted)[torch.from_numpy(back.reshape(positions.shape))]
+
+    def _centred(self, positions: np.ndarray) -> torch.Tensor:
+        out = np.empty((len(positions), np.shape(self._features)[1]), np.float32)
+        for start in range(0, len(positions), MAX_LISTED):
+            part = slice(start, start + MAX_LISTED)
+            out[part] = _unit_rows(self._features, self.rows[positions[part]]) - self._centre
+        return torch.from_numpy(out)
 
 
 class _CellNull:
@@ -328,15 +340,16 @@ class _CellNull:
     def _plan(self, features_width: int) -> None:
         """Choose the cheaper way, and how many queries it can afford."""
         images, n, k = len(self.group.rows), self._cell.n, self._options.k
-        queries = len(self._cell.queries)
         if self._rules.balance is not None:
             return
         if self.group.small:
             self.listed = 1.5 * k * images / n + _LIST_OVERHEAD < 2 * n
             return
-        listed = queries * MAX_LISTED / images
+        queries = len(self._cell.queries)
+        share = 1.0 if self._options.queries == "image_sample" else MAX_LISTED / images
         affordable = MAX_OPERATIONS / (4.0 * n * features_width * self._options.permutations)
-        self.listed = listed > min(queries, affordable)
+        enough = share * queries >= min(queries, max(affordable, ENOUGH_LISTED))
+        self.listed = enough and 2 * k * images / n + 64 <= _MAX_LIST
         if not self.listed:
             self._most = max(MIN_CANDIDATES, int(min(affordable, self._most)))
 
