@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ..visualize.verdicts import reference
+
 if TYPE_CHECKING:
     from ignite.engine import Engine
 
@@ -70,13 +72,12 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> str:
             notes.append(f"{name}: {row['status']}: {row.get('reason') or 'no reason given'}")
             continue
         lo, hi = row.get("D_total_lo"), row.get("D_total_hi")
-        chance = row.get("chance_null") if row.get("chance_null") is not None else row.get("chance")
         lines.append(
             (
                 name,
                 _number(row["D"]),
                 "-" if lo is None or hi is None else f"{lo:.3f} to {hi:.3f}",
-                _number(chance),
+                _number(reference(row)),
                 _number(row.get("p_chance"), 4),
                 _number(row.get("D_all")),
                 _number(row.get("margin_auroc")),
