@@ -141,4 +141,5 @@ def test_ten_thousand_mutations_in_flat_memory(request: pytest.FixtureRequest):
     found = outcomes(cases, memory)
     print(found, memory)
     half = len(memory) // 2
-    assert max(memory[half:]) <= 1.25 * max(memory[:half]) + 16
+    # Medians: a sample also holds the image that is being decoded, and some are large.
+    assert np.median(memory[half:]) <= 1.25 * np.median(memory[:half]) + 16
