@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -39,7 +40,8 @@ def cached(card: EncoderCard) -> Path | None:
         folder = Path(snapshot_download(str(card.hub_id), revision=card.revision, local_files_only=True))
     except (OSError, HfHubHTTPError, HFValidationError):
         return None
-    return folder if any((folder / name).is_file() for name in card.files) else None
+    complete = any((folder / name).is_file() or (folder / f"{name}.index.json").is_file() for name in card.files)
+    return folder if complete else None
 
 
 def on_hub(card: EncoderCard) -> bool:
@@ -54,18 +56,20 @@ def fetch(card: EncoderCard) -> Path:
         WeightsError: gated, no such repository or revision, no such file, offline, or the download failed; names hub
             id, licence, gate, and what to do instead.
     """
+    from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub import errors as hub
-    from huggingface_hub import snapshot_download
 
     what = f"encoder {card.name!r}: {source_of(card)}"
     _check_reachable(card)
     try:
+        # By the card's own revision, not the commit found: the cache is asked by it when there is no network.
+        info = HfApi().model_info(str(card.hub_id), revision=card.revision, timeout=CONNECT_SECONDS)
+        files = _wanted(card, [sibling.rfilename for sibling in info.siblings or ()])
         folder = snapshot_download(
-            str(card.hub_id),
-            revision=card.revision,
-            allow_patterns=[*_CONFIGS, *_wanted(card.files)],
-            etag_timeout=CONNECT_SECONDS,
+            str(card.hub_id), revision=card.revision, allow_patterns=files, etag_timeout=CONNECT_SECONDS
         )
+    except WeightsError:
+        raise
     except hub.GatedRepoError as error:
         raise WeightsError(
             f"{what} cannot be read by this account: log in to the hub, accept the terms on the model's page, then set "
@@ -90,10 +94,24 @@ def fetch(card: EncoderCard) -> Path:
     return Path(folder)
 
 
-def _wanted(files: Sequence[str]) -> list[str]:
-    """The weight files to ask for; sharded weights come with their index."""
-    shards = [f"{Path(name).stem}-*-of-*{Path(name).suffix}" for name in files]
-    return [*files, *shards, *(f"{name}.index.json" for name in files)]
+def _wanted(card: EncoderCard, there: Sequence[str]) -> list[str]:
+    """The files to fetch: the configs, and the first of the card's weight files that is there, or its parts.
+
+    Raises:
+        WeightsError: the repository holds none of them.
+    """
+    configs = [name for name in _CONFIGS if name in there]
+    for name in card.files:
+        if name in there:
+            return [*configs, name]
+        stem, _, ending = name.rpartition(".")
+        parts = [f for f in there if f.startswith(f"{stem}-") and f.endswith(f".{ending}") and "-of-" in f]
+        if f"{name}.index.json" in there and parts:
+            return [*configs, f"{name}.index.json", *parts]
+    wanted = ", ".join(card.files)
+    raise WeightsError(
+        f"encoder {card.name!r}: {source_of(card)}: the repository holds none of {wanted}. {how_to(card)}"
+    )
 
 
 def _check_reachable(card: EncoderCard) -> None:
@@ -107,10 +125,29 @@ def _check_reachable(card: EncoderCard) -> None:
         return  # the proxy reaches the hub, not we
     address = urlsplit(constants.ENDPOINT)
     port = address.port or (80 if address.scheme == "http" else 443)
-    try:
-        socket.create_connection((str(address.hostname), port), timeout=CONNECT_SECONDS).close()
-    except OSError as error:
+    failure = _connect(str(address.hostname), port)
+    if failure is not None:
         raise WeightsError(
-            f"{what}: not in this machine's hub cache, and {address.hostname} cannot be reached ({error}). "
+            f"{what}: not in this machine's hub cache, and {address.hostname} cannot be reached ({failure}). "
             f"{how_to(card)}"
-        ) from error
+        )
+
+
+def _connect(host: str, port: int) -> str | None:
+    """Why a host cannot be reached, or None when it can.
+
+    In a thread of its own: neither name servers nor the several addresses of a host may take longer all together.
+    """
+    found: list[str | None] = []
+
+    def attempt() -> None:
+        try:
+            socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+            found.append(None)
+        except OSError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(CONNECT_SECONDS)
+    return found[0] if found else f"no answer within {CONNECT_SECONDS:g} s"

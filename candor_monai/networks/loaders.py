@@ -53,7 +53,7 @@ def load_backbone(
         {
             "weights": origin,
             "hub_id": card.hub_id,
-            "revision": card.revision,
+            "revision": folder.name if folder is not None and origin.startswith("hub") else card.revision,
             "processor": processor or "card",
             "processor_backend": settled.backend,
             "processor_differences": differences,

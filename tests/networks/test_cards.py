@@ -10,6 +10,7 @@ import yaml
 
 from candor_monai.networks.cards import EncoderCard, ProcessorCard, list_cards, load_card
 from candor_monai.utils import UserError, resource
+from tests.support import ROOT
 
 MINIMAL = {"name": "mine", "loader": "timm", "architecture": "resnet18", "feature_point": "pooled", "dimension": 512}
 PAPER = [
@@ -129,3 +130,16 @@ def test_card_is_its_own_card():
 
 def test_shipped_files_are_only_cards():
     assert all(isinstance(load_card(path), EncoderCard) for path in resource("configs", "encoders").glob("*"))
+
+
+@pytest.mark.parametrize("name", list_cards())
+def test_the_documented_table_is_the_cards(name):
+    card = load_card(name)
+    lines = (ROOT / "docs" / "encoders.md").read_text().splitlines()
+    row = next(line for line in lines if line.startswith(f"| `{name}` | {card.title} |"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[2:4] == [card.feature_point, str(card.dimension)]
+    assert cells[4] == ("-" if card.parameters is None else f"{card.parameters:,}")
+    assert cells[6] == card.licence
+    if card.overlaps:
+        assert any(line.startswith(f"| `{name}` |") and ", ".join(card.overlaps) in line for line in lines)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import socket
 import time
+from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
+from huggingface_hub import constants
 from huggingface_hub import errors as hub_errors
 
 from candor_monai.networks import hub
@@ -18,7 +20,7 @@ from candor_monai.utils import WeightsError
 
 @pytest.fixture(autouse=True)
 def empty_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -31,6 +33,10 @@ def _http_error(kind):
     error = kind.__new__(kind)
     error.args = ("403 Client Error",)
     return error
+
+
+def _info(*names):
+    return SimpleNamespace(sha="c0ffee", siblings=[SimpleNamespace(rfilename=name) for name in names])
 
 
 def _raise(error):
@@ -58,6 +64,7 @@ def _raise(error):
 )
 def test_each_failure_has_its_words(make, words, monkeypatch, reachable):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", _raise(make()))
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *args, **kwargs: _info("pytorch_model.bin"))
     with pytest.raises(WeightsError) as caught:
         load_encoder("uni")
     message = str(caught.value)
@@ -66,22 +73,37 @@ def test_each_failure_has_its_words(make, words, monkeypatch, reachable):
         assert part in message
 
 
+@pytest.mark.parametrize(
+    "make,words",
+    [(lambda: _http_error(hub_errors.GatedRepoError), "accept the terms"), (lambda: OSError("no route"), "no route")],
+    ids=["gated", "no route"],
+)
+def test_failure_of_the_first_question(make, words, monkeypatch, reachable):
+    def model_info(*args, timeout, **kwargs):
+        assert timeout <= hub.CONNECT_SECONDS
+        raise make()
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
+    with pytest.raises(WeightsError, match=words):
+        load_encoder("uni")
+
+
 def test_nothing_answers(monkeypatch):
     """An address that drops packets: an error within seconds."""
 
     def never(address, timeout):
-        assert timeout <= hub.CONNECT_SECONDS
-        raise TimeoutError("timed out")
+        time.sleep(60)
 
     monkeypatch.setattr(socket, "create_connection", never)
+    monkeypatch.setattr(hub, "CONNECT_SECONDS", 0.25)
     start = time.monotonic()
-    with pytest.raises(WeightsError, match=r"cannot be reached \(timed out\)"):
+    with pytest.raises(WeightsError, match=r"cannot be reached \(no answer within 0\.25 s\)"):
         load_encoder("rad_dino")
     assert time.monotonic() - start < 5
 
 
 def test_refused_port_ends_at_once(monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     start = time.monotonic()
     with pytest.raises(WeightsError, match=r"127\.0\.0\.1 cannot be reached"):
         load_encoder("rad_dino")
@@ -89,7 +111,7 @@ def test_refused_port_ends_at_once(monkeypatch):
 
 
 def test_offline_mode_is_said(monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(WeightsError, match="HF_HUB_OFFLINE is set"):
         load_encoder("rad_dino")
 
@@ -114,6 +136,7 @@ def test_cache_is_used_without_the_network(tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "fetch", lambda card: pytest.fail("the hub was asked"))
     encoder = load_encoder(card)
     assert encoder.provenance["weights"] == "hub cache"
+    assert encoder.provenance["revision"] == commit
     assert weights_here(card) == "hub cache"
 
 
@@ -126,20 +149,36 @@ def test_incomplete_cache_is_not_enough(tmp_path):
     assert weights_here(card) == "missing"
 
 
-def test_what_is_asked_for(monkeypatch, reachable, tmp_path):
-    asked = {}
+@pytest.mark.parametrize(
+    "there,asked",
+    [
+        (["README.md", "config.json", "model.safetensors", "pytorch_model.bin"], ["config.json", "model.safetensors"]),
+        (["config.json", "pytorch_model.bin", "modeling.py"], ["config.json", "pytorch_model.bin"]),
+        (
+            ["model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"],
+            ["model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"],
+        ),
+    ],
+    ids=["safetensors first", "bin", "parts"],
+)
+def test_what_is_asked_for(there, asked, monkeypatch, reachable, tmp_path):
+    given = {}
 
     def snapshot_download(repo, local_files_only=False, **kwargs):
-        if local_files_only:
-            raise hub_errors.LocalEntryNotFoundError("not cached")
-        asked.update(kwargs, repo=repo)
+        given.update(kwargs, repo=repo)
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    card = load_card("rad_dino")
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *args, **kwargs: _info(*there))
+    card = load_card("dinov3_s")
     assert hub.fetch(card) == tmp_path
-    assert asked["repo"] == "microsoft/rad-dino"
-    assert asked["revision"] == card.revision
-    assert "model.safetensors" in asked["allow_patterns"]
-    assert "backbone_compatible.safetensors" not in asked["allow_patterns"]
-    assert not any("*.py" in pattern for pattern in asked["allow_patterns"])
+    assert given["repo"] == card.hub_id
+    assert given["revision"] == card.revision
+    assert given["allow_patterns"] == asked
+
+
+def test_repository_without_the_weights(monkeypatch, reachable):
+    there = ("config.json", "backbone_compatible.safetensors", "dino_head.safetensors")
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *args, **kwargs: _info(*there))
+    with pytest.raises(WeightsError, match=r"holds none of model\.safetensors"):
+        load_encoder("rad_dino")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from candor_monai.networks import encoder_table, format_table
+from candor_monai.networks import encoder_table, format_table, hub
 from candor_monai.networks.cards import list_cards
 from candor_monai.networks.table import COLUMNS
 from tests.networks.publishers import publish
 
 
 def test_one_row_a_card(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(hub, "cached", lambda card: None)
     publish("dinov3_s", tmp_path)
     rows = {row["name"]: row for row in encoder_table(tmp_path)}
     assert list(rows) == list_cards()
