@@ -52,6 +52,7 @@ COLUMNS = (
     "auroc_lo",
     "auroc_hi",
     "auroc_ensemble",
+    "auroc_ungrouped",
     "threshold",
     "val_sensitivity",
     "miss_rate",
@@ -490,6 +491,8 @@ def _pooled_columns(probe: Probe, f: int, parts: dict[str, _Part]) -> tuple[dict
     used = {group: part for group, part in parts.items() if part.head is not None}
     missing = [group for group, part in parts.items() if part.n_positive and part.head is None]
     columns["parts"], columns["missing_parts"] = len(used), len(missing)
+    labels = probe.observations.labels[probe.rows.test, f]
+    columns["auroc_ungrouped"] = auroc(probe.test_logits[0, :, f], labels)
     undefined = np.full(probe.resampling.shape[1], np.nan)
     if not used:
         reason = _without(sum(p.n_positive for p in parts.values()), sum(p.n_negative for p in parts.values()))
@@ -524,6 +527,9 @@ def _task_row(probe: Probe, pooled: list[dict[str, Any]], resamples: list[np.nda
         "missing_parts": missing,
         "status": "ok",
     }
+    ungrouped = [finding["auroc_ungrouped"] for finding in pooled]
+    if all(value is not None for value in ungrouped):
+        row["auroc_ungrouped"] = float(np.mean(ungrouped))
     if not used or (missing and not probe.options.pool_missing):
         return {**row, "status": "insufficient", "reason": f"{missing} of {len(pooled)} findings have no AUROC"}
     for column in ("auroc", "auroc_ensemble"):

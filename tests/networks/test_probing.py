@@ -116,6 +116,8 @@ def test_pooling_is_by_test_positives() -> None:
     finding = next(row for row in table if row["level"] == "finding" and row["finding"] == "Edema")
     n = [row["n_test_positive"] for row in groups]
     assert finding["auroc"] == pytest.approx(np.average([row["auroc"] for row in groups], weights=n), abs=1e-12)
+    probe = run_probe(features, seen, options=QUICK)
+    assert finding["auroc_ungrouped"] == auroc(probe.test_logits[0, :, 0], seen.labels[probe.rows.test, 0])
     findings = [row["auroc"] for row in table if row["level"] == "finding"]
     assert table[-1]["auroc"] == pytest.approx(np.mean(findings), abs=1e-12)
     assert table[-1]["level"] == "task"
@@ -189,6 +191,7 @@ def test_a_group_without_negatives_is_a_missing_part() -> None:
     row = _row(table, "Edema")
     assert (row["auroc"], row["missing_parts"]) == (None, 1)
     assert row["reason"] == "no test negative in 1 of 2 groups with positives"
+    assert 0 < row["auroc_ungrouped"] < 1
 
 
 def test_a_finding_without_any_label_is_insufficient() -> None:
