@@ -26,6 +26,43 @@ def is_keyword(name: str) -> bool:
     return tag_for_keyword(name) is not None
 
 
+# Value representations of names, dates, times, ids and free text, and attributes of other ones that identify somebody.
+_IDENTIFYING_VR = frozenset({"PN", "DA", "DT", "TM", "UI", "LT", "ST", "UT", "UC", "UR"})
+_IDENTIFYING = frozenset(
+    {
+        "AccessionNumber",
+        "AdmissionID",
+        "ClinicalTrialSubjectID",
+        "ClinicalTrialSubjectReadingID",
+        "FillerOrderNumberImagingServiceRequest",
+        "IssuerOfPatientID",
+        "MedicalRecordLocator",
+        "OtherPatientIDs",
+        "PatientAddress",
+        "PatientID",
+        "PatientTelephoneNumbers",
+        "PlacerOrderNumberImagingServiceRequest",
+        "RequestedProcedureID",
+        "ServiceEpisodeID",
+        "StudyID",
+    }
+)
+
+
+def is_identifying(name: str) -> bool:
+    """Whether a name is that of a DICOM attribute by which somebody may be known: a name, id, date or free text.
+
+    >>> is_identifying("PatientName"), is_identifying("StudyDate"), is_identifying("PatientSex"), is_identifying("view")
+    (True, True, False, False)
+    """
+    from pydicom.datadict import dictionary_VR, tag_for_keyword
+
+    tag = tag_for_keyword(name)
+    if tag is None or name == "SOPClassUID":
+        return False
+    return name in _IDENTIFYING or bool(_IDENTIFYING_VR & set(dictionary_VR(tag).split(" or ")))
+
+
 class Covariates:
     """Looks up covariates of the joined images.
 
@@ -41,12 +78,21 @@ class Covariates:
         self.headers = None if headers is None else headers.set_index("file").reindex(images).reset_index(drop=True)
         self._images = images
 
-    def get(self, name: str) -> pd.Series:
+    def get(self, name: str, identifying: bool = False) -> pd.Series:
         """Values of a covariate; blanks are missing.
 
+        Args:
+            name: a column of the table or a DICOM keyword.
+            identifying: take it even if it identifies people: it will leave the process as a pseudonym only.
+
         Raises:
-            UserError: neither the table nor the headers have it.
+            UserError: neither the table nor the headers have it, or it identifies people.
         """
+        if not identifying and is_identifying(name):
+            raise UserError(
+                f"covariate {name!r} is a name, id, date or free text of DICOM: its values would be in every output. "
+                "Match by something that many patients share, such as ManufacturerModelName."
+            )
         if name in self.table.columns:
             values = self.table[name].str.strip()
         elif self.headers is not None and name in self.headers.columns:
@@ -64,8 +110,8 @@ class Covariates:
     def role(self, role: str, roles: Mapping[str, str], keyword: str) -> Any:
         """Values of a role: its column, else the header's attribute, else None."""
         if role in roles and (roles[role] != "ViewPosition" or roles[role] in self.table.columns):
-            return self.get(roles[role])
-        return self.get(keyword) if self.headers is not None else None
+            return self.get(roles[role], identifying=role == "patient")
+        return self.get(keyword, identifying=role == "patient") if self.headers is not None else None
 
     def binned(self, values: pd.Series, name: str, edges: Sequence[float]) -> pd.Series:
         """Numbers replaced by the interval they fall into, e.g. ``[60, 90)``; what is not a number is missing.
