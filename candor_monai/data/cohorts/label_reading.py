@@ -18,7 +18,7 @@ from .loading import names_of
 from .source import Source
 from .splits import normal_splits
 from .table_join import BY_HEADER
-from .table_rows import KeyedRows, likely_findings, long_rows, wide_rows
+from .table_rows import KeyedRows, likely_findings, list_rows, long_rows, wide_rows
 
 IMAGE_COLUMNS = ("image", "path", "file", "filename", "file_name", "image_path", "image_id", "Image Index", "dicom_id")
 ROLES = {
@@ -109,6 +109,8 @@ def read_labels(
     bins: Mapping[str, Sequence[float]] | None = None,
     finding_column: str | None = None,
     value_column: str | None = None,
+    list_column: str | None = None,
+    list_separator: str = "|",
     positive_values: Sequence[Any] | None = None,
     negative_values: Sequence[Any] | None = None,
     uncertain_values: Sequence[Any] | None = None,
@@ -130,6 +132,7 @@ def read_labels(
         covariates: further columns or DICOM keywords to keep.
         bins: covariate -> edges; its number is replaced by the interval it falls into.
         finding_column, value_column: of the long form.
+        list_column, list_separator: of the form with all findings of an image in one cell, e.g. ``Edema|Mass``.
         positive_values, negative_values, uncertain_values, blank_values: texts of each meaning.
         unknown_values: ``error`` or ``exclude``, for texts without a meaning.
         delimiter, encoding: of a text table.
@@ -150,7 +153,15 @@ def read_labels(
     wanted = list(dict.fromkeys((*(source.match_on or ()), *names_of(covariates))))
     values = LabelValues.of(positive_values, negative_values, uncertain_values, blank_values, unknown_values)
     compared = [c for c in dict.fromkeys((*roles.values(), *wanted)) if c in columns]
-    rows = _rows(source, table, key, path, findings, finding_column, value_column, compared, values)
+    names = _findings(source, table, key, path, findings, values)
+    if value_column is not None and finding_column is None:
+        raise UserError("value_column belongs to the long form: name finding_column as well.")
+    if finding_column is not None:
+        rows = long_rows(table, key, finding_column, value_column, list(names), compared, path.name, values)
+    elif list_column is not None:
+        rows = list_rows(table, key, list_column, list_separator, names, compared, path.name)
+    else:
+        rows = wide_rows(table, key, names, compared, path.name, values)
     order = table[key].str.strip()
     return LabelTable(path, columns, key, order, roles, wanted, rows, site or source.name, dict(bins or {}))
 
@@ -196,27 +207,21 @@ def _labels_path(source: Source, labels: str | None) -> Path:
     return path.absolute()
 
 
-def _rows(
+def _findings(
     source: Source,
     table: pd.DataFrame,
     key: str,
     path: Path,
     findings: Sequence[str] | Mapping[str, str] | None,
-    finding_column: str | None,
-    value_column: str | None,
-    compared: list[str],
     values: LabelValues,
-) -> KeyedRows:
+) -> dict[str, str]:
+    """Finding -> its name in the table."""
     if findings is None and source.task is not None and source.task.findings:
         findings = source.task.findings
     if findings is None:
         likely = [c for c in likely_findings(table, values) if c != key]
         hint = f" These columns hold labels only: {', '.join(likely[:20])}." if likely else ""
         raise UserError(f"cohort {source.name!r} needs --findings, the label columns of {path.name}.{hint}")
-    if finding_column is not None:
-        wanted = list(findings) if isinstance(findings, Mapping) else list(names_of(findings))
-        return long_rows(table, key, finding_column, value_column, wanted, compared, path.name, values)
-    if value_column is not None:
-        raise UserError("value_column belongs to the long form: name finding_column as well.")
-    mapping = dict(findings) if isinstance(findings, Mapping) else {f: f for f in names_of(findings)}
-    return wide_rows(table, key, mapping, compared, path.name, values)
+    if isinstance(findings, Mapping):
+        return {str(finding): str(name) for finding, name in findings.items()}
+    return {finding: finding for finding in names_of(findings)}

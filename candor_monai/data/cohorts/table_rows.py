@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...utils import UserError
+from ...utils import UserError, nearest
 from ..label_policy import BLANKED, NEGATIVE, POSITIVE, UNCERTAIN, LabelValues, label_codes
 from ..label_tables import find_column
+from .label_lists import list_codes, split_lists
 
 
 @dataclass
@@ -124,6 +125,34 @@ def long_rows(
     merged.keys = merged.keys[kept].reset_index(drop=True)
     merged.codes = merged.codes[kept]
     return merged
+
+
+def list_rows(
+    table: pd.DataFrame,
+    key: str,
+    column: str,
+    separator: str,
+    findings: Mapping[str, str],
+    compared: Sequence[str],
+    where: str,
+) -> KeyedRows:
+    """All findings of an image in one cell; those that it does not name are absent, a blank cell is blank.
+
+    Raises:
+        UserError: a column is not there, or no cell names one of the findings.
+    """
+    for name in (key, column):
+        find_column(table, name, where)
+    lists = split_lists(table[column], separator)
+    named = {name for names in lists[1] for name in names}
+    for finding, name in findings.items():
+        if name not in named:
+            near = nearest(name, named)
+            hint = f" Did you mean {near!r}?" if near else ""
+            raise UserError(f"{where}, column {column!r}: no cell names {finding!r}.{hint}")
+    codes = list_codes(lists, {f: (n,) for f, n in findings.items()}, NEGATIVE)
+    codes[(table[column].str.strip() == "").to_numpy(dtype=bool)] = BLANKED
+    return _by_key(table, table[key].str.strip(), tuple(findings), codes, compared, {}, False)
 
 
 def is_chexpert_style(codes: np.ndarray) -> bool:

@@ -63,7 +63,7 @@ def load_vocabulary(
     for key in data:
         if key not in ("sites", "presets", "extras"):
             raise unknown(f"key in {where}:", str(key), ("sites", "presets", "extras"))
-    presets, additions = data.get("presets") or {}, data.get("extras") or {}
+    presets, additions = {"all": {}, **(data.get("presets") or {})}, data.get("extras") or {}
     if preset not in presets:
         raise unknown(f"preset of {where}:", preset, presets)
     sites = {site: {f: list(names) for f, names in row.items()} for site, row in (data.get("sites") or {}).items()}

@@ -77,26 +77,25 @@ def test_chexpert(wheel, tmp_path):
 
 
 def test_chexpert_missing_files_are_found_by_listing(wheel, tmp_path):
-    (tmp_path / "train.csv").write_bytes(gzip.decompress((wheel / "chexpert_train.csv.gz").read_bytes()))
+    lines = gzip.decompress((wheel / "chexpert_train.csv.gz").read_bytes()).splitlines(keepends=True)[:40_001]
+    (tmp_path / "train.csv").write_bytes(b"".join(lines))
     paths = pd.read_csv(tmp_path / "train.csv", usecols=["Path"])["Path"].str.removeprefix("CheXpert-v1.0-small/")
-    patients = paths.str.split("/").str[1]
-    touch(tmp_path, paths[patients < "patient00100"])
+    touch(tmp_path, paths[paths.str.split("/").str[1] < "patient00100"])
     cohort = load_cohort("chexpert", tmp_path)
     assert cohort.records["patient_id"].max() < "patient00100"
-    assert len(cohort) + len(cohort.rejected) == 191_010
+    left_out = sum(cohort.counts["left_out"].values())
+    assert len(cohort) + len(cohort.rejected) + left_out == 40_000
     assert set(cohort.rejected["reason"]) == {"missing_file"}
 
 
 def test_padchest(wheel, tmp_path):
     name = "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv.gz"
     shutil.copy(wheel / name, tmp_path / name)
-    cohort = load_cohort("padchest", tmp_path, check_files=False)
-    assert as_expected(cohort) == []
-    assert cohort.counts["left_out"]["labelled exclude or suboptimal study"] == 1312 + 1839
     whole = load_cohort(
         "padchest", tmp_path, check_files=False, set_aside="keep", no_information="negative", views=None
     )
     assert len(whole) == 160_758
+    assert as_expected(whole) == []
     known = {
         "Atelectasis": [3981, 2768, 1740, 447, 25],
         "Cardiomegaly": [8420, 5128, 1069, 359, 43],
@@ -114,9 +113,10 @@ def test_padchest(wheel, tmp_path):
         found = positives(whole, view)
         for finding, counts in known.items():
             assert found[finding] == counts[i], (view, finding)
-    fracture = load_cohort("padchest", tmp_path, check_files=False, set_aside="keep", extras=["callus_fracture"])
-    assert [positives(fracture, v)["Fracture"] for v in ("PA", "L", "AP_horizontal")] == [2607, 1443, 311]
     assert [positives(whole, v)["Fracture"] for v in ("PA", "L", "AP_horizontal")] == [889, 560, 171]
+    default = load_cohort("padchest", tmp_path, check_files=False, extras=["callus_fracture"])
+    assert default.counts["left_out"]["labelled exclude or suboptimal study"] == 1312 + 1839
+    assert positives(default, "PA")["Fracture"] > 2 * 889
     assert whole.records["patient_id"].str.len().max() > 30
 
 

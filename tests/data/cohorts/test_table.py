@@ -94,6 +94,15 @@ def test_long_form_that_names_none_of_the_findings(folder):
         load(folder, finding_column="finding")
 
 
+def test_list_form(folder):
+    table(folder, "image,labels\nx/a.png,Edema| Mass\nx/b.png,No Finding\ny/c.png,\n")
+    cohort = load(folder, list_column="labels", findings=["Edema", "Mass"])
+    assert labels_of(cohort, "Mass") == {"x/a.png": 1, "x/b.png": 0}
+    assert cohort.counts["left_out"] == {"no label": 1}
+    with pytest.raises(UserError, match=r"no cell names 'Edma'\. Did you mean 'Edema'"):
+        load(folder, list_column="labels", findings=["Edma"])
+
+
 def test_chexpert_form_takes_blanks_as_negative(folder):
     table(folder, "image,Edema,Mass\nx/a.png,1.0,\nx/b.png,-1.0,0.0\ny/c.png,,1.0\n")
     cohort = load(folder, findings=["Edema", "Mass"])
