@@ -132,9 +132,10 @@ def write_q(rows: Sequence[dict[str, Any]]) -> None:
     """``q_chance``: each level of the run is a family of its own, corrected by Benjamini and Hochberg."""
     for level in ("group", "finding", "task"):
         family = [row for row in rows if row["level"] == level]
-        for row, q in zip(family, benjamini_hochberg([row["p_chance"] for row in family]), strict=True):
-            row["q_chance"] = q
-            row["q_family"] = f"{level} level: {sum(r['p_chance'] is not None for r in family)} tests"
+        p = [row["p_chance"] for row in family]
+        name = f"{level} level: {sum(value is not None for value in p)} tests"
+        for row, q in zip(family, benjamini_hochberg(p), strict=True):
+            row["q_chance"], row["q_family"] = q, name
 
 
 def margin_of(cell: Cell) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .cells import Cell
-from .draw import draw_key, draws
+from .draw import Draw, draw_key, draws
 from .engine import GridPoint, margin_scores, score_group
 from .keyed_hash import keyed_rank
 from .margin import margin_bound
@@ -30,7 +30,8 @@ class Evaluation:
 
     Attributes:
         rows: a dict per finding × group, per finding, and for the task: the columns of ``discordance.csv``. Numbers
-            that are not defined are None.
+            that are not defined are None. A group without a labelled image of a finding that has some elsewhere has
+            no row for it.
         queries: columns of ``queries.parquet``. ``patient`` holds patient ids as given: replace them by pseudonyms
             before they leave the process.
         candidates: columns of ``candidates.parquet``; the same holds.
@@ -84,7 +85,7 @@ def evaluate(features: Any, observations: Observations, options: Options | None 
         if len(rows) != len(observations):
             raise ValueError(f"features has {len(rows)} rows, observations {len(observations)}")
     with clock("draw"):
-        drawn = list(draws(observations, options))
+        drawn = _labelled_somewhere(list(draws(observations, options)))
         sizes = [draw.n for draw in drawn if draw.reason is None]
         common = options.common_candidates or (min(sizes) if sizes else None)
     cells: list[Cell] = []
@@ -114,6 +115,15 @@ def evaluate(features: Any, observations: Observations, options: Options | None 
         parts,
         _notes(observations),
     )
+
+
+def _labelled_somewhere(drawn: Sequence[Draw]) -> list[Draw]:
+    """Draws without the groups in which a finding has no labelled image, if it has some in another group.
+
+    A class of one family of birds would otherwise have a row for every other family.
+    """
+    labelled = {draw.finding for draw in drawn if len(draw.rows_pos) + len(draw.rows_neg)}
+    return [draw for draw in drawn if len(draw.rows_pos) + len(draw.rows_neg) or draw.finding not in labelled]
 
 
 class _Clock:

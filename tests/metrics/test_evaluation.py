@@ -6,6 +6,8 @@ from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from candor_monai.metrics.evaluation import Evaluation, evaluate
 from candor_monai.metrics.observations import Observations
@@ -331,6 +333,46 @@ def test_all_positive_and_all_unlabelled():
     assert none["reason"] == "no labelled image"
 
 
+def test_a_group_without_labels_of_a_finding_has_no_row_for_it():
+    features, seen = cohort(22)
+    labels = seen.labels.copy()
+    labels[seen.group == 1, 0] = -1
+    rows = evaluate(features, replace(seen, labels=labels), PLAIN).rows
+    assert [row["group"] for row in rows if (row["finding"], row["level"]) == ("finding 0", "group")] == ["group 0"]
+    finding = next(row for row in rows if (row["finding"], row["level"]) == ("finding 0", "finding"))
+    assert (finding["status"], finding["parts"]) == ("ok", "group 0")
+
+
+def test_shuffled_labels_of_a_rare_finding_give_chance_and_a_d_all_near_one():
+    """40 positives of 1,600: with every image as candidate, the nearest are negatives whatever the features."""
+    rng = np.random.default_rng(23)
+    labels = (np.arange(1600) < 40).astype(int)[:, None]
+    features = (rng.standard_normal((1600, 16)) + 2 * labels).astype(np.float32)
+    seen = Observations([f"i{i}" for i in range(1600)], labels, ["rare"])
+    options = replace(PLAIN, k=5, margin=False, resamples=0)
+    assert evaluate(features, seen, options).rows[0]["D"] < 0.2
+    shuffled = [
+        evaluate(features, seen, replace(options, shuffle_labels="image", seed=seed)).rows[0] for seed in range(20)
+    ]
+    assert abs(np.median([row["D"] for row in shuffled]) - 0.5) < 0.08
+    assert np.median([row["D_all"] for row in shuffled]) > 0.97
+
+
+@pytest.mark.parametrize(("n", "expected"), [(6, 0.67), (10, 0.56), (20, 0.525)])
+def test_under_the_null_removal_lifts_d_as_stated(n, expected):
+    """Independent features, every positive a query that leaves its own set: D is above 1/2, and below chance_upper."""
+    rates, upper = [], []
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        seen = Observations([f"i{i}" for i in range(2 * n)], (np.arange(2 * n) % 2)[:, None], ["finding"])
+        options = replace(PLAIN, k=5, sets="image", margin=False, resamples=0, seed=seed)
+        row = evaluate(rng.standard_normal((2 * n, 8)).astype(np.float32), seen, options).rows[0]
+        rates.append(row["D"])
+        upper.append(row["chance_upper"])
+    assert abs(np.mean(rates) - expected) < 0.06
+    assert np.mean(rates) < np.mean(upper)
+
+
 def test_pooled_rows_are_not_given_over_missing_parts():
     features, seen = cohort(15)
     labels = seen.labels.copy()
@@ -455,3 +497,42 @@ def test_huge_and_tiny_rows_are_scored():
     result = evaluate((features * scale).astype(np.float32), seen, PLAIN)
     for one, two in zip(result.cells, evaluate(features, seen, PLAIN).cells, strict=True):
         np.testing.assert_allclose(one.dm, two.dm, atol=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.integers(6, 26),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.fixed_dictionaries(
+        {
+            "sets": st.sampled_from(["image", "patient"]),
+            "queries": st.sampled_from(["all", "image_sample", "test", "boxed"]),
+            "max_candidates": st.integers(4, 12),
+            "max_queries": st.integers(2, 12),
+            "matched": st.booleans(),
+            "roles": st.sampled_from(["positives", "negatives"]),
+            "isolated": st.booleans(),
+            "balance_removed": st.booleans(),
+            "exclude_same_patient": st.booleans(),
+        }
+    ),
+)
+def test_any_small_cohort_equals_the_reference(seed, images, dimension, k, changes):
+    """Whole-number features: ties, copies and groups too small for anything, under any options."""
+    rng = np.random.default_rng(seed)
+    _, seen = cohort(seed, images=images, findings=2)
+    features = rng.integers(-2, 3, (images, dimension)).astype(np.float32)
+    features[(features == 0).all(axis=1), 0] = 1
+    options = replace(PLAIN, k=k, resamples=0, **changes)
+    for cell in evaluate(features, seen, options).cells:
+        group = cell.group if options.matched else None
+        want = slow(features, seen, options, seen.findings.index(cell.finding), group)
+        assert (want.reason is not None or not want.c_pos) == (cell.status == "insufficient")
+        if cell.status != "insufficient":
+            queries = cell.queries.tolist()
+            assert queries == sorted(want.c_pos)
+            assert cell.dm.tolist() == [want.dm(q) for q in queries]
+            assert cell.c_neg_all.tolist() == [want.c_neg_all[q] for q in queries]
+            assert cell.removed.tolist() == [want.removed[q] for q in queries]
