@@ -15,7 +15,7 @@ from scipy import stats
 from .multiplicity import studentised_p
 from .permutation import NullReplicates
 from .resampling import MAX_EMPTY_SHARE, Replicates
-from .total_interval import SplitReplicates, total_variance
+from .total_interval import SplitReplicates, interval_reason, total_variance
 
 _DRAWS = 9_999
 
@@ -69,9 +69,9 @@ def total_difference(first: SplitReplicates, second: SplitReplicates, level: flo
     """
     if first.numerators.shape != second.numerators.shape:
         raise ValueError("first and second must have the same splits")
-    estimate, reason = _gap(first, second), first.reason or second.reason
+    estimate, reason = _gap(first, second), interval_reason(first) or interval_reason(second)
     if estimate is None or reason is not None:
-        return Difference(estimate, reason=reason or "no query")
+        return Difference(estimate, reason=reason)
     table = first.table() - second.table()
     if np.isfinite(table).all(axis=(0, 1)).sum() < 2:
         return Difference(estimate, reason="too few candidates to split")
@@ -123,7 +123,7 @@ def not_worse_than_best(parts: Sequence[SplitReplicates], level: float = 0.95) -
     """
     if len({part.numerators.shape for part in parts}) > 1:
         raise ValueError("parts must have the same splits")
-    reasons = tuple(part.reason or (None if part.estimate is not None else "no query") for part in parts)
+    reasons = tuple(interval_reason(part) for part in parts)
     compared = [i for i, reason in enumerate(reasons) if reason is None]
     p: list[float | None] = [None] * len(parts)
     if not compared:

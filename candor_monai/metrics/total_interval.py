@@ -47,11 +47,12 @@ class SplitReplicates:
         units: codes of the patients involved, shape (U,), int64, ascending.
         queries: queries of each of these patients, shape (U,), float64.
         hubs: how often each patient's images are among the k nearest of a query, shape (U,), float64.
+        negatives: number of patients with negatives (of pooled levels: the sum).
         most: largest effective number of queries (infinite for an AUROC).
         share: of the variance that the candidates of a half have in common, to be added: `hub_share`.
         thinned: the queries' own variance over what it is in the splits, where only some of the scored images
             are taken (an AUROC); 1: all are.
-        reason: why no interval can be given, or None.
+        reason: why nothing is known of the variance, or None.
     """
 
     estimate: float | None
@@ -61,6 +62,7 @@ class SplitReplicates:
     units: np.ndarray
     queries: np.ndarray
     hubs: np.ndarray
+    negatives: int
     most: float
     share: float = HUB_SHARE
     thinned: float = 1.0
@@ -99,7 +101,6 @@ def total_replicates(
     bits: np.ndarray,
     k: int = 5,
     same_patient: bool = True,
-    min_patients: int = MIN_POSITIVE_PATIENTS,
 ) -> SplitReplicates:
     """D of one cell in both halves of every split.
 
@@ -110,13 +111,11 @@ def total_replicates(
         bits: from `split_bits`, row u for unit u, shape (U, B).
         k: neighbours a side.
         same_patient: leave the query's patient out of its candidates (`sets="patient"`); else only its own image.
-        min_patients: with fewer positive or fewer negative patients there is no interval.
     """
     rows, discordant = cell.queries[cell.own], cell.discordant[cell.own]
     estimate = float(discordant.mean()) if len(rows) else None
-    reason = _few(cell, units, min_patients)
-    if reason is not None:
-        return _without(estimate, len(rows), bits.shape[1], reason)
+    if estimate is None or not cell.n:
+        return _without(estimate, len(rows), bits.shape[1], cell.reason or "no query")
     halves, lists = _prepared(cell, rows, features, units, bits, k, same_patient)
     near = [
         halves.mean_distance(lists[0], halves.positive_half),
@@ -125,7 +124,8 @@ def total_replicates(
     value = (near[1] < near[0]).astype(np.float32)  # (half of the candidates, query, split)
     inside = np.stack([halves.query_half == side for side in (1, 2)]).astype(np.float32)
     numerators = np.stack([[(a * b).sum(axis=0, dtype=np.float64) for b in value] for a in inside])
-    return _replicates(rows, units, halves, lists, estimate, numerators, inside.sum(axis=1), float(len(rows)))
+    made = _replicates(rows, units, halves, lists, estimate, numerators, inside.sum(axis=1), float(len(rows)))
+    return replace(made, negatives=len(np.unique(units[cell.rows_neg])))
 
 
 def total_margin_replicates(
@@ -136,7 +136,6 @@ def total_margin_replicates(
     rank: np.ndarray,
     k: int = 5,
     same_patient: bool = True,
-    min_patients: int = MIN_POSITIVE_PATIENTS,
     max_scored: int = MAX_SCORED,
 ) -> SplitReplicates:
     """The margin classifier's AUROC of one cell in both halves of every split.
@@ -146,21 +145,18 @@ def total_margin_replicates(
     images' own is scaled to all of them, by the ratio of the two conditional variances (DeLong, by patient).
 
     Args:
-        cell, features, units, bits, k, same_patient, min_patients: as in `total_replicates`.
+        cell, features, units, bits, k, same_patient: as in `total_replicates`.
         rank: a random number of each image that knows nothing of labels, shape (N,).
         max_scored: images of each label that are scored.
     """
     bits = bits[:, :MARGIN_SPLITS]
-    reason = _few(cell, units, min_patients) if cell.margin is not None else "no margin classifier"
     margin = np.empty(0) if cell.margin is None else cell.margin
     known = np.isfinite(margin)
     everything = np.concatenate([cell.rows_pos, cell.rows_neg])[: len(margin)][known]
     scores, label = margin[known], (np.arange(len(margin)) < len(cell.rows_pos))[known]
     estimate, weight = _auroc(scores, label), float(cell.own.sum())
-    if reason is None and estimate is None:
-        reason = "no image of one label has a margin"
-    if reason is not None:
-        return _without(estimate, weight, bits.shape[1], reason)
+    if estimate is None or not weight:
+        return _without(estimate, weight, bits.shape[1], cell.reason or "no margin classifier")
     chosen = np.concatenate(
         [
             one[np.argsort(rank[everything[one]], kind="stable")[:max_scored]]
@@ -170,18 +166,17 @@ def total_margin_replicates(
     rows, positive = everything[chosen], label[chosen]
     halves, lists = _prepared(cell, rows, features, units, bits, k, same_patient)
     near = halves.mean_distance(lists[1], halves.negative_half) - halves.mean_distance(lists[0], halves.positive_half)
-    rarer = positive if 2 * positive.sum() <= len(positive) else ~positive
     inside = np.stack([halves.query_half == side for side in (1, 2)])
-    below = inside[:, rarer].sum(axis=1) * (weight / rarer.sum())
+    below = inside[:, positive].sum(axis=1) * (weight / positive.sum())
     table = _auroc_table(near, inside, positive)
     below = below * np.isfinite(table).all(axis=(0, 1))
     numerators = np.where(below[:, None] > 0, table, 0.0) * below[:, None]
-    made = _replicates(rows[rarer], units, halves, lists, estimate, numerators, below, np.inf)
+    made = _replicates(rows[positive], units, halves, lists, estimate, numerators, below, np.inf)
     thinned = 1.0
     if len(rows) < len(everything):
         part = auroc_variance(scores[chosen], positive, units[rows])
         thinned = min(auroc_variance(scores, label, units[everything]) / part, 1.0) if part > 0 else 1.0
-    return replace(made, weight=weight, thinned=thinned)
+    return replace(made, weight=weight, thinned=thinned, negatives=len(np.unique(units[cell.rows_neg])))
 
 
 def pool_splits(parts: Sequence[SplitReplicates]) -> SplitReplicates:
@@ -207,6 +202,7 @@ def pool_splits(parts: Sequence[SplitReplicates]) -> SplitReplicates:
         units,
         queries,
         hubs,
+        sum(part.negatives for part in present),
         sum(part.most for part in present),
         sum(part.weight * part.share for part in present) / total if total > 0 else HUB_SHARE,
         max((part.thinned for part in present), default=1.0),
@@ -238,6 +234,7 @@ def weighted_mean_splits(parts: Sequence[SplitReplicates], weights: Sequence[flo
         units,
         queries,
         hubs,
+        sum(part.negatives for part in parts),
         sum(part.most for part in parts),
         float(np.dot(share, [part.share for part in parts])),
         max(part.thinned for part in parts),
@@ -283,9 +280,9 @@ def total_interval(replicates: SplitReplicates, level: float = 0.95) -> Interval
         replicates: from `total_replicates`, `pool_splits` or `weighted_mean_splits`.
         level: of the interval.
     """
-    value, reason = replicates.estimate, _reason(replicates)
+    value, reason = replicates.estimate, interval_reason(replicates)
     if value is None or reason is not None:
-        return Interval(estimate=value, reason=reason or "no query")
+        return Interval(estimate=value, reason=reason)
     variance = total_variance(replicates.table(), replicates.share, replicates.thinned)
     number = _effective_queries(replicates, variance)
     quantile = float(stats.t.ppf(0.5 + level / 2, replicates.freedom))
@@ -295,10 +292,24 @@ def total_interval(replicates: SplitReplicates, level: float = 0.95) -> Interval
     return Interval(value, float(np.sqrt(variance)), max(float(centre - reach), 0.0), min(float(centre + reach), 1.0))
 
 
+def interval_reason(replicates: SplitReplicates) -> str | None:
+    """Why a cell or pooled level has no total interval, or None."""
+    if replicates.reason is not None:
+        return replicates.reason
+    if replicates.estimate is None:
+        return "no query"
+    for count, name in ((int((replicates.queries > 0).sum()), "positive"), (replicates.negatives, "negative")):
+        if count < MIN_POSITIVE_PATIENTS:
+            return f"fewer than {MIN_POSITIVE_PATIENTS} {name} patients ({count})"
+    if (replicates.denominators > 0).all(axis=0).sum() < 2:
+        return "too few candidates to split"
+    return None
+
+
 def total_p(replicates: SplitReplicates, null: float = 0.5) -> float | None:
     """Two-sided p of θ = `null`: the level at which the total interval just reaches it; None without interval."""
     value = replicates.estimate
-    if value is None or _reason(replicates) is not None:
+    if value is None or interval_reason(replicates) is not None:
         return None
     number = _effective_queries(replicates, total_variance(replicates.table(), replicates.share, replicates.thinned))
     ratio = abs(value - null) / np.sqrt(null * (1 - null) / number)
@@ -367,21 +378,11 @@ def _effective_queries(replicates: SplitReplicates, variance: float) -> float:
     return effective_number(replicates.queries)  # all agree: as many answers as there are patients
 
 
-def _few(cell: Cell, units: np.ndarray, min_patients: int) -> str | None:
-    if not cell.own.any() or not len(cell.cand_pos):
-        return cell.reason or "no query"
-    for rows, name in ((cell.rows_pos, "positive"), (cell.rows_neg, "negative")):
-        patients = len(np.unique(units[rows]))
-        if patients < min_patients:
-            return f"fewer than {min_patients} {name} patients ({patients})"
-    return None
-
-
 def _without(estimate: float | None, weight: float, splits: int, reason: str) -> SplitReplicates:
     none = np.empty(0)
     table, below = np.zeros((2, 2, splits)), np.zeros((2, splits))
     codes = none.astype(np.int64)
-    return SplitReplicates(estimate, float(weight), table, below, codes, none, none, 0.0, reason=reason)
+    return SplitReplicates(estimate, float(weight), table, below, codes, none, none, 0, 0.0, reason=reason)
 
 
 def _prepared(
@@ -415,7 +416,7 @@ def _replicates(
     reason = None if usable.sum() >= 2 else "too few candidates to split"
     below, share = denominators * usable, hub_share(halves.full, len(lists[0]))
     return SplitReplicates(
-        estimate, float(len(rows)), numerators * usable, below, involved, queries, hubs, most, share, reason=reason
+        estimate, float(len(rows)), numerators * usable, below, involved, queries, hubs, 0, most, share, reason=reason
     )
 
 
@@ -446,13 +447,6 @@ def _auroc(scores: np.ndarray, positive: np.ndarray) -> float | None:
         return None
     ranks = stats.rankdata(scores)
     return float((ranks[positive].sum() - wins * (wins + 1) / 2) / (wins * losses))
-
-
-def _reason(replicates: SplitReplicates) -> str | None:
-    if replicates.reason is not None:
-        return replicates.reason
-    used = (replicates.denominators > 0).all(axis=0).sum()
-    return None if used >= 2 else "too few candidates to split"
 
 
 def _same_splits(parts: Sequence[SplitReplicates]) -> None:

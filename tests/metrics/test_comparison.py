@@ -23,7 +23,9 @@ from candor_monai.metrics.total_interval import SplitReplicates, total_interval,
 def splits(table: list, estimate: float, queries: int = 40) -> SplitReplicates:
     values, units, ones = np.asarray(table, dtype=float), np.arange(queries), np.ones(queries)
     below = np.full((2, values.shape[2]), queries / 2)
-    return SplitReplicates(estimate, queries, values * below[:, None], below, units, ones, ones, float(queries))
+    return SplitReplicates(
+        estimate, queries, values * below[:, None], below, units, ones, ones, queries, float(queries)
+    )
 
 
 def two_encoders(seed: int, correlation: float, **options: float) -> list[SplitReplicates]:

@@ -33,7 +33,9 @@ def replicates(table: list, estimate: float = 0.4, queries: int = 40) -> SplitRe
     below = np.full((2, values.shape[2]), queries / 2)
     units = np.arange(queries)
     ones = np.ones(queries)
-    return SplitReplicates(estimate, queries, values * below[:, None], below, units, ones, ones, float(queries))
+    return SplitReplicates(
+        estimate, queries, values * below[:, None], below, units, ones, ones, queries, float(queries)
+    )
 
 
 def test_worked_by_hand() -> None:
@@ -200,7 +202,11 @@ def test_fewer_than_ten_patients_give_no_interval_and_the_reason_travels() -> No
     assert interval.estimate == float((cell.dm > 0).mean())
     assert total_p(few) is None
     enough = total_replicates(*gaussian_cell(0, 30, 60), bits)
-    assert total_interval(pool_splits([enough, few])).reason == "fewer than 10 positive patients (9)"
+    pooled = total_interval(pool_splits([enough, replace(few, units=few.units + 1000)]))
+    assert pooled.lo < pooled.estimate < pooled.hi  # 39 patients together
+    assert total_interval(pool_splits([few, few])).reason == "fewer than 10 positive patients (9)"
+    unknown = replace(few, reason="n = 3 < k + 1 = 6")
+    assert total_interval(pool_splits([enough, unknown])).reason == "n = 3 < k + 1 = 6"
     assert total_interval(total_margin_replicates(cell, features, units, bits, np.arange(90))).lo is None
 
 
