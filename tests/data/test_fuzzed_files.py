@@ -132,9 +132,7 @@ def test_a_sample_of_mutations(first: int):
 
 
 @pytest.mark.slow
-def test_ten_thousand_mutations_in_flat_memory(request: pytest.FixtureRequest):
-    if "slow" not in request.config.option.markexpr:
-        pytest.skip("three minutes; run by pytest -m slow")
+def test_ten_thousand_mutations_in_flat_memory():
     files = list(valid(10_000_000).items())
     cases = ((f"{files[i % len(files)][0]} seed {i}", mutated(files[i % len(files)][1], i)) for i in range(10_000))
     memory: list[int] = []
