@@ -73,7 +73,7 @@ class TransformersBackbone(_Wrapped):
     def forward(self, x: Tensor, point: str) -> Tensor:
         out = self.model(pixel_values=x)
         if point == "cls":
-            return out.last_hidden_state[:, 0]
+            return self._normed(out.last_hidden_state[:, :1])[:, 0]
         if point == "projected":
             return out.image_embeds
         if point == "pooled":

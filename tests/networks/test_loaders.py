@@ -149,6 +149,14 @@ def test_mean_patch_skips_class_and_registers(name, published):
     assert encoder.fingerprint["feature_point"] == "mean_patch"
 
 
+@pytest.mark.parametrize("name", PUBLISHABLE)
+def test_every_feature_point_of_the_card_loads_and_is_checked(name, published):
+    card, _, root = published(name)
+    for point, dimension in card.points.items():
+        encoder = load_encoder(card, weights_dir=root, feature_point=point)  # the self-check compares with the tokens
+        assert encoder(probe_image()).shape == (1, dimension)
+
+
 @pytest.mark.parametrize("loader", sorted(FAMILIES))
 @pytest.mark.parametrize("fault", ["missing", "unexpected", "shape"])
 def test_keys_must_match(loader, fault, own):
