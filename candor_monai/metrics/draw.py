@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .keyed_hash import keyed_rank, stable_fraction
+from .keyed_hash import keyed_first, keyed_rank, stable_fraction
 from .observations import Observations
 from .options import Options
 
@@ -309,11 +309,16 @@ def _insufficient(
 def _first(
     observations: Observations, options: Options, rows: np.ndarray, key: tuple[str | int, ...], n: int
 ) -> np.ndarray:
-    ranked = rows[keyed_rank(observations.digests[rows], "draw", *key)]
-    if options.sets == "patient":
-        first = np.unique(observations.units[ranked], return_index=True)[1]
-        ranked = ranked[np.sort(first)]
-    return ranked[:n]
+    digests = observations.digests[rows]
+    if options.sets == "image":
+        return rows[keyed_first(digests, n, "draw", *key)]
+    length = 2 * n
+    while True:
+        ranked = rows[keyed_first(digests, length, "draw", *key)]
+        ranked = ranked[np.sort(np.unique(observations.units[ranked], return_index=True)[1])]
+        if len(ranked) >= n or length >= len(rows):
+            return ranked[:n]
+        length *= 2
 
 
 def same_code_pairs(codes: np.ndarray, queries: np.ndarray, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from candor_monai.metrics.keyed_hash import id_digests, keyed_hash, keyed_rank, stable_fraction
+from candor_monai.metrics.keyed_hash import id_digests, keyed_first, keyed_hash, keyed_rank, stable_fraction
 
 from . import reference
 
@@ -45,6 +45,14 @@ def test_rank_is_the_order_of_the_hashes():
     assert sorted(order.tolist()) == list(range(500))
     hashes = keyed_hash(ids, "draw", 1)[order]
     assert (hashes[1:] >= hashes[:-1]).all()
+
+
+@given(st.integers(0, 300), st.integers(0, 120), st.integers(0, 1000))
+def test_the_first_of_the_rank_without_the_rest(images, count, key):
+    ids = [f"image {i}" for i in range(images)]
+    assert keyed_first(ids, count, key).tolist() == keyed_rank(ids, key)[:count].tolist()
+    twice = ids + ids[:5]
+    assert len(keyed_first(twice, count, key)) == min(count, len(twice))
 
 
 def test_equal_ids_do_not_break_the_rank():
