@@ -6,6 +6,8 @@ inside archives are not opened.
 
 from __future__ import annotations
 
+import os
+import threading
 import zipfile
 import zlib
 from pathlib import Path
@@ -14,6 +16,9 @@ from ..utils import DecodeError
 
 LARGEST_MEMBER = 512 << 20
 MOST_MEMBERS = 100_000
+
+_one_at_a_time = threading.Lock()
+_held: list[tuple[tuple[int, str, int, int], zipfile.ZipFile]] = []
 
 
 def members(archive: Path) -> list[str]:
@@ -49,7 +54,8 @@ def read_member(archive: Path, member: str, largest: int = LARGEST_MEMBER) -> by
         DecodeError: absent, encrypted, larger than ``largest`` bytes, or damaged.
     """
     try:
-        with zipfile.ZipFile(archive) as opened:
+        with _one_at_a_time:
+            opened = _open(archive)
             info = opened.getinfo(member)
             if info.flag_bits & 1:
                 raise DecodeError("encrypted", "the archive's member is encrypted")
@@ -64,6 +70,15 @@ def read_member(archive: Path, member: str, largest: int = LARGEST_MEMBER) -> by
     if len(content) > largest:
         raise DecodeError("too_large", f"the archive's member is larger than {largest:,} bytes")
     return content
+
+
+def _open(archive: Path) -> zipfile.ZipFile:
+    """The archive, kept open until another is asked for: its directory is read once, not once a member."""
+    state = archive.stat()
+    key = (os.getpid(), str(archive), state.st_size, state.st_mtime_ns)
+    if not _held or _held[0][0] != key:
+        _held[:] = [(key, zipfile.ZipFile(archive))]
+    return _held[0][1]
 
 
 class ArchiveReader:

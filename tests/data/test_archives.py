@@ -32,6 +32,24 @@ def test_members_by_hand(archive, tmp_path):
     assert reader("x/study.zip") == archive
 
 
+def test_directory_is_read_once_and_anew_when_it_changes(archive, monkeypatch):
+    opened = []
+    real = zipfile.ZipFile
+
+    def counting(*arguments, **options):
+        opened.append(arguments[0])
+        return real(*arguments, **options)
+
+    monkeypatch.setattr("candor_monai.data.archives.zipfile.ZipFile", counting)
+    for _ in range(5):
+        assert read_member(archive, "a/IM1") == b"one"
+    assert len(opened) == 1
+    with real(archive, "w") as other:
+        other.writestr("a/IM1", b"another")
+    assert read_member(archive, "a/IM1") == b"another"
+    assert len(opened) == 2
+
+
 def test_limits_and_damage(archive):
     with pytest.raises(DecodeError, match="larger than 1,000 bytes") as error:
         read_member(archive, "big", largest=1000)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from ...utils import DecodeError, UserError
+from ...utils import DecodeError, UserError, unknown
 from ...utils.atomic import atomic_write
 from ..dicomweb_client import Access, DicomWebClient, Patience, attribute
 from ..dicomweb_reader import PacsReader
@@ -98,9 +98,11 @@ def read(
     threads = whole(concurrency, "concurrency", 1)
     cache = None if cache_dir is None else Path(cache_dir).expanduser()
     keywords = [c for c in (*labels.wanted, *labels.roles.values()) if c not in labels.columns and is_keyword(c)]
-    studies = _studies(client, labels, how, search_by, modalities, body_parts, study_date)
+    searches = _searches(labels, how, search_by, modalities, body_parts, study_date)
     attributes = _Attributes(client, tuple(sorted({*KEYWORDS, *keywords})), cache)
     with ThreadPoolExecutor(threads, thread_name_prefix="dicomweb") as pool:
+        found = pool.map(lambda filters: [attribute(study, STUDY) for study in client.studies(**filters)], searches)
+        studies = sorted({uid for uids in found for uid in uids} - {""})
         answers = list(pool.map(attributes, studies))
     rows = [row for answer in answers for row in answer]
     if not rows:
@@ -119,30 +121,26 @@ def read(
     return draft
 
 
-def _studies(
-    client: DicomWebClient,
+def _searches(
     labels: LabelTable,
     how: str,
     search_by: str,
     modalities: Sequence[str] | None,
     body_parts: Sequence[str] | None,
     study_date: str | None,
-) -> list[str]:
-    """Study UIDs to look into, sorted."""
+) -> list[dict[str, str]]:
+    """Filters of each search for studies."""
     if search_by not in ("auto", "accession", "query"):
-        raise UserError(f"search_by must be accession, query or auto, is {search_by!r}.")
-    by_accession = search_by == "accession" or (search_by == "auto" and how == "accession_number")
+        raise unknown("value of search_by:", search_by, ("auto", "accession", "query"))
     common = {"StudyDate": str(study_date)} if study_date else {}
-    searches: list[dict[str, str]]
-    if by_accession:
-        searches = [{**common, "AccessionNumber": number} for number in labels.rows.keys]
-    else:
-        searches = [{**common, "ModalitiesInStudy": m} for m in names_of(modalities)] or [common]
-        searches = [{**s, "BodyPartExamined": b} for s in searches for b in names_of(body_parts)] or searches
-    found: set[str] = set()
-    for filters in searches:
-        found |= {attribute(study, STUDY) for study in client.studies(**filters)}
-    return sorted(found - {""})
+    if search_by == "accession" or (search_by == "auto" and how == "accession_number"):
+        if how != "accession_number":
+            raise UserError("search_by: accession needs the table joined by accession_number.")
+        # a number that holds a wildcard would find other examinations
+        numbers = [key for key in labels.rows.keys if not set(key) & set("*?\\")]
+        return [{**common, "AccessionNumber": number} for number in numbers]
+    searches = [{**common, "ModalitiesInStudy": m} for m in names_of(modalities)] or [common]
+    return [{**s, "BodyPartExamined": b} for s in searches for b in names_of(body_parts)] or searches
 
 
 class _Attributes:

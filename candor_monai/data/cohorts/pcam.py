@@ -44,7 +44,8 @@ def read(source: Source) -> Draft:
         if images is None or labels is None:
             raise UserError(f"{root}: {stem}_y.h5 is missing beside {stem}_x.h5. {source.card.obtain}")
         y = _labels(labels, _rows(images))
-        part = pd.DataFrame({"image_id": [f"{found_name}/{i}" for i in range(len(y))]}, dtype=object)
+        # ids of equal length sort as the rows do, and rows side by side are read together
+        part = pd.DataFrame({"image_id": [f"{found_name}/{i:06}" for i in range(len(y))]}, dtype=object)
         part["image"] = [f"{images.relative_to(root)}/{i}" for i in range(len(y))]
         part["split"], part["patient_id"] = split, _slides(source, root, stem, y)
         parts.append(part)

@@ -168,12 +168,12 @@ def test_search_by_accession(load, hospital):
     lines = (folder / "labels.csv").read_text().splitlines()
     numbers = dict.fromkeys(line.split(",")[1] for line in lines[1:4])
     table = folder / "some.csv"
-    table.write_text("AccessionNumber,Pneumonia\n" + "".join(f"{n},1\n" for n in numbers) + "NONE,0\n")
+    table.write_text("AccessionNumber,Pneumonia\n" + "".join(f"{n},1\n" for n in numbers) + "NONE,0\n*,1\n")
     cohort = load(labels=str(table), image_column="AccessionNumber", match_on=["KVP"])
     assert len(cohort) == 2 * len(numbers)
     assert cohort.counts["pacs"]["studies"] == len(numbers)
     assert cohort.groups()[1] == ("KVP=90",)
-    assert reasons(cohort) == {"some.csv row 3": "no_image"}
+    assert reasons(cohort) == {"some.csv row 3": "no_image", "some.csv row 4": "no_image"}
 
 
 def test_wrong_credentials_and_wrong_address(load, monkeypatch):
@@ -183,6 +183,12 @@ def test_wrong_credentials_and_wrong_address(load, monkeypatch):
     monkeypatch.setenv("PACS_PASSWORD", PASSWORD)
     with pytest.raises(UserError, match="needs --dataset_dir or --labels, and url"):
         load(url=None)
+    with pytest.raises(UserError, match="Did you mean 'accession'"):
+        load(search_by="acession")
+    with pytest.raises(UserError, match="needs the table joined by accession_number"):
+        load(search_by="accession")
+    with pytest.raises(UserError, match="joined by sop_instance_uid or accession_number"):
+        load(join_on="path")
     with pytest.raises(UserError, match="does not answer; tried for 1 s"):
         load(url="http://127.0.0.1:9/dicom-web", retry_seconds=1)
 

@@ -37,7 +37,13 @@ def test_two_splits_by_hand(tmp_path):
     x = part(tmp_path, "train", [1, 0, 1], "camelyon16_train_tumor_001")
     part(tmp_path, "valid", [0, 1], "camelyon16_train_tumor_009", meta=False)
     cohort = load_cohort("pcam", tmp_path)
-    assert labels_of(cohort, "Tumor") == {"train/0": 1, "train/1": 0, "train/2": 1, "valid/0": 0, "valid/1": 1}
+    assert labels_of(cohort, "Tumor") == {
+        "train/000000": 1,
+        "train/000001": 0,
+        "train/000002": 1,
+        "valid/000000": 0,
+        "valid/000001": 1,
+    }
     assert cohort.records["split"].tolist() == ["train"] * 3 + ["val"] * 2
     assert cohort.records["patient_id"].isna().tolist() == [False] * 3 + [True] * 2
     for reader in (cohort, pickle.loads(pickle.dumps(cohort))):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def png(path: Path, value: int = 100, size: int = 8) -> Path:
 
 
 def labels_of(cohort, finding: str) -> dict[str, int]:
-    """image id -> label of one finding."""
+    """image id -> label of one finding; what the cohort tells of itself must be plain JSON."""
+    json.dumps(cohort.describe(), allow_nan=False)
     column = cohort.findings.index(finding)
     return dict(zip(cohort.records["image_id"], cohort.labels[:, column].tolist(), strict=True))
 
