@@ -61,7 +61,7 @@ class Tags(HTMLParser):
         for name, value in attrs:
             if name.startswith("on"):
                 self.handlers.append((tag, name))
-            if name in ("src", "href") and value and not value.startswith(("data:image/", "#")):
+            if name in ("src", "href") and value and not value.startswith(("data:image/", "data:,", "#")):
                 self.links.append((tag, value))
 
 
@@ -142,11 +142,7 @@ def dangers(tree):
             yield "torch.load", node.lineno
         if called in ("np.load", "numpy.load") and given.get("allow_pickle") != "False":
             yield "np.load", node.lineno
-        if (
-            called.startswith("yaml.")
-            and called.endswith(("load", "load_all"))
-            and "_Loader" not in given.get("Loader", "")
-        ):
+        if called in ("yaml.load", "yaml.load_all") and given.get("Loader") != "_Loader":
             yield called, node.lineno
         if called.endswith(("read_pickle", "to_pickle")) or given.get("shell") == "True":
             yield called, node.lineno
@@ -157,22 +153,27 @@ def dangers(tree):
 
 
 def test_dangers_are_found():
-    code = (
-        "import pickle\ntorch.load(f)\nnp.load(f)\nyaml.load(t, Loader=yaml.Loader)\neval(x)\nm(trust_remote_code=True)"
-    )
-    assert [name for name, _ in dangers(ast.parse(code))] == sorted(
-        ["import pickle", "torch.load", "np.load", "yaml.load", "eval", "trust_remote_code"],
-        key=["import pickle", "torch.load", "np.load", "yaml.load", "eval", "trust_remote_code"].index,
-    )
+    code = {
+        "import pickle": "import pickle",
+        "torch.load": "torch.load(f)",
+        "np.load": "np.load(f, allow_pickle=True)",
+        "yaml.load": "yaml.load(t, Loader=yaml.Loader)",
+        "eval": "eval(x)",
+        "trust_remote_code": "m(trust_remote_code=True)",
+    }
+    found = [name for text in code.values() for name, _ in dangers(ast.parse(text))]
+    assert found == list(code)
+    assert list(dangers(ast.parse("torch.load(f, weights_only=True); yaml.safe_load(t); network.eval()"))) == []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_module_runs_data_as_code(module):
-    allowed = EXCEPTIONS.get(str(module.relative_to(PACKAGE)), set())
-    found = [
-        (name, line) for name, line in dangers(ast.parse(module.read_text(encoding="utf-8"))) if name not in allowed
-    ]
+def test_no_module_runs_data_as_code():
+    found = []
+    for module in MODULES:
+        name = str(module.relative_to(PACKAGE))
+        dangerous = dangers(ast.parse(module.read_text(encoding="utf-8")))
+        found += [(name, what, line) for what, line in dangerous if what not in EXCEPTIONS.get(name, ())]
     assert found == []
+    assert len(MODULES) > 100
 
 
 def test_the_yaml_loader_takes_no_python_tags(tmp_path):
@@ -225,11 +226,10 @@ def test_no_config_reaches_for_the_system(config):
         assert not re.search(r"__|\b(eval|exec|open|os|sys|subprocess|compile|input|globals|shutil)\b", expression)
 
 
-@pytest.mark.parametrize(
-    "card", sorted(resource("configs").rglob("*.yaml")), ids=lambda path: f"{path.parent.name}-{path.stem}"
-)
-def test_cards_hold_no_expressions_at_all(card):
-    assert list(expressions(read_yaml(card))) == []
+def test_cards_hold_no_expressions_at_all():
+    cards = sorted(resource("configs").rglob("*.yaml"))
+    assert [(card.name, text) for card in cards for text in expressions(read_yaml(card))] == []
+    assert len(cards) > 30
 
 
 def test_a_card_s_text_is_never_run(tmp_path):
