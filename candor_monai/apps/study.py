@@ -26,6 +26,7 @@ from ..handlers.companion_files import FILE
 from ..handlers.report import ReportHandler
 from ..handlers.results_saver import columns_of, write_parquet
 from ..handlers.run_context import RunContext
+from ..networks.probing import EmptyPart
 from ..utils.atomic import atomic_write
 from ..utils.errors import UserError
 from ..utils.told import told_briefly
@@ -38,13 +39,20 @@ from ..visualize.results_files import write_results
 from .ablations import run_ablations
 from .comparison import CellResults, compare, merged, read_cell
 from .distributed import go_on_alone, tell
-from .opening import CALIBRATION, open_pool, recorded
+from .head_agreement import trend_rows
+from .head_study import HeadStudyOptions, run_head_study
+from .opening import CALIBRATION, open_pool, probe_options, publishers_split_of, recorded, scored_observations
 from .options import RunOptions, name_or_card
 from .running import claim
 from .workflow import running_workflow
 
 logger = logging.getLogger(__name__)
 
+HEAD_TABLES = ("head_errors", "rules", "error_detection")
+TABLES = (
+    *("discordance", "ranking", "comparisons", "overlap", "agreement"),
+    *("probe", *HEAD_TABLES, "trends", "retention", "ablations"),
+)
 STUDY_KEYS = ("name", "title", "encoders", "cohorts", "options", "ablations")
 # Keys that a cell must not inherit from the study that it is a part of.
 _NOT_INHERITED = ("encoders", "cohorts", "study", "ablations")
@@ -328,8 +336,9 @@ def write_comparison(
     Returns:
         the document of results.json.
     """
-    heads = probe_table(cells)
-    document = merged(cells, compare(cells, heads))
+    document = merged(cells, compare(cells, probe_table(cells)))
+    if options.probe:
+        document |= head_tables(cells, contexts, options, document["warnings"])
     for name in ("probe", "retention"):
         rows = [row for cell in cells for row in cell.results.get(name) or ()]
         if rows:
@@ -342,7 +351,7 @@ def write_comparison(
     write_parquet(folder / "queries.parquet", queries)
     write_parquet(folder / "candidates.parquet", candidates)
     write_csv(folder / "rejected.csv", rejected, REJECTED_COLUMNS)
-    for name in ("discordance", "ranking", "comparisons", "overlap", "agreement", "probe", "retention", "ablations"):
+    for name in TABLES:
         if document.get(name):
             write_csv(folder / f"{name}.csv", document[name], columns_of(document[name]))
     write_results(folder / "results.json", document)
@@ -365,6 +374,37 @@ def write_comparison(
     print(ranking_text(document["ranking"]), flush=True)
     print(f"Results: {folder}", flush=True)
     return document
+
+
+def head_tables(
+    cells: Sequence[CellResults], contexts: Mapping[str, RunContext], options: RunOptions, warnings: list[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Tables of the heads' errors, of rules over several heads, of error detection, and of trends.
+
+    Args:
+        cells: one an encoder.
+        contexts: by encoder name.
+        options: of the run.
+        warnings: what a reader must know is added here; so is why there are no tables.
+    """
+    first = contexts[cells[0].encoder]
+    _, present = first.features()
+    rows = np.flatnonzero(present)
+    observations = scored_observations(first).take(rows)
+    split = publishers_split_of(first.cohort)
+    features = {name: (lambda c=context: c.features()[0][rows]) for name, context in contexts.items()}
+    asked = HeadStudyOptions(probe=probe_options(options), measure=options.measure, margin=False)
+    try:
+        found = run_head_study(features, observations, split and [split[row] for row in rows.tolist()], asked)
+    except EmptyPart as reason:
+        warnings.append(f"no tables of head errors: {reason}")
+        return {}
+    warnings.extend(text for text in found.warnings if text not in warnings)
+    by_encoder = {cell.encoder: cell.rows for cell in cells}
+    cards = {cell.encoder: cell.results["encoders"][0] for cell in cells}
+    trends = trend_rows(found.probe, by_encoder, cards, {}, observations.task)
+    kept = {name: rows for name, rows in found.results().items() if name in HEAD_TABLES and rows}
+    return {**kept, "trends": trends}
 
 
 def probe_table(cells: Sequence[CellResults]) -> pd.DataFrame | None:
