@@ -41,7 +41,11 @@ def choose_precision(precision: str) -> str:
 
 
 def _has_bfloat16() -> bool:
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and "AVX512" in torch.backends.cpu.get_cpu_capability()
+    """Whether bfloat16 products have instructions of their own; emulated ones are slower than float32."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return False
+    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(bool(getattr(torch.cpu, name, bool)()) for name in checks)
 
 
 def _within_bound(precision: str) -> bool:

@@ -14,35 +14,11 @@ from candor_monai.metrics.table import COLUMNS
 
 from .test_evaluation import PLAIN, cohort
 
-DESIGNED = [
-    "n_images",
-    "n_positive",
-    "n_negative",
-    "n_candidates",
-    "n_queries",
-    "clusters",
-    "D",
-    "D_sd",
-    "D_lo",
-    "D_hi",
-    "D_total_lo",
-    "D_total_hi",
-    "D_mid",
-    "D_common",
-    "n_common",
-    "tie_rate",
-    "chance",
-    "chance_null",
-    "chance_null_sd",
-    "chance_upper",
-    "p_chance",
-    "q_chance",
-    "sets",
-    "queries",
-    "n_pos_patients",
-    "max_patient_share",
-    "D_all",
-]
+DESIGNED = """
+n_images n_positive n_negative n_candidates n_queries clusters D D_sd D_lo D_hi D_total_lo D_total_hi D_mid D_common
+n_common tie_rate chance chance_null chance_null_sd chance_upper p_chance q_chance sets queries n_pos_patients
+max_patient_share D_all
+"""
 
 
 def test_counts_by_hand():
@@ -78,7 +54,8 @@ def test_every_row_has_the_columns_in_order_and_plain_values():
 
 
 def test_the_designed_columns_are_there_in_their_order():
-    assert [name for name in COLUMNS if name in DESIGNED] == DESIGNED
+    designed = DESIGNED.split()
+    assert [name for name in COLUMNS if name in designed] == designed
 
 
 def test_queries_and_candidates_let_anyone_recompute():
