@@ -96,7 +96,7 @@ class FrozenEncoder(nn.Module):
         if not len(images):  # many libraries' models cannot reshape nothing
             return torch.zeros((0, self.dimension), device=images.device)
         x = self._input(images)
-        run = self._compiled or self.backbone
+        run = self.backbone if self._compiled is None else self._compiled
         if self.precision == "float32":
             return run(x, self.feature_point).float()
         with torch.autocast(x.device.type, dtype=PRECISIONS[self.precision]):

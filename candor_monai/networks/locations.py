@@ -25,7 +25,7 @@ def locate(card: EncoderCard, weights_dir: str | Path | None, download: bool = T
         root = Path(weights_dir)
         if not root.is_dir():
             raise WeightsError(f"weights_dir {root}: no such folder; it must hold one folder an encoder.")
-        if (root / card.name).is_dir():
+        if _has_weights(root / card.name):
             return root / card.name, f"folder {card.name} of weights_dir"
     if card.folder is not None:
         if not Path(card.folder).is_dir():
@@ -50,6 +50,13 @@ def locate(card: EncoderCard, weights_dir: str | Path | None, download: bool = T
     raise WeightsError(
         f"encoder {card.name!r}: its weights are not on this machine ({missing}). They come from {source_of(card)}. "
         f"{hub.how_to(card)}"
+    )
+
+
+def _has_weights(folder: Path) -> bool:
+    """Whether a folder is there for weights, and not only for golden embeddings."""
+    return folder.is_dir() and (
+        not any(folder.iterdir()) or any(path.name not in ("golden.json", "golden") for path in folder.iterdir())
     )
 
 

@@ -85,6 +85,29 @@ def test_low_precision_is_near(precision, tmp_path):
     assert torch.nn.functional.cosine_similarity(a, b).item() > 0.999
 
 
+def test_compiled_gives_the_same_and_says_so(tmp_path):
+    card, _ = publish("dinov3_s", tmp_path)
+    plain, compiled = (load_encoder(card, weights_dir=tmp_path) for _ in range(2))
+    compiled.compile(backend="eager")  # traced by torch.compile, run without a C++ compiler
+    torch.testing.assert_close(compiled(probe_image()), plain(probe_image()))
+    assert compiled.compiled
+    assert compiled.fingerprint != plain.fingerprint
+    assert list(compiled.state_dict()) == list(plain.state_dict())
+    check_loaded(compiled)
+
+
+def test_compilation_that_fails_is_said(tmp_path):
+    card, _ = publish("dinov3_s", tmp_path)
+    encoder = load_encoder(card, weights_dir=tmp_path)
+
+    def broken(graph, inputs):
+        raise RuntimeError("no compiler here")
+
+    encoder.compile(backend=broken)
+    with pytest.raises(WeightsError, match="without compile it may work"):
+        check_loaded(encoder)
+
+
 def test_overflow_falls_back_to_float32(caplog):
     class Overflow(nn.Module):
         def __init__(self):

