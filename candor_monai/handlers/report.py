@@ -13,6 +13,7 @@ from ..data.encode_loader import Pool
 from ..data.retention_views import RetentionViews
 from ..utils.errors import DecodeError
 from ..visualize.report import write_report
+from .rank_zero import RankZeroHandler
 from .run_context import RunContext
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ OCCLUSION_EXAMPLES = 2
 logger = logging.getLogger(__name__)
 
 
-class ReportHandler:
+class ReportHandler(RankZeroHandler):
     """Write ``report.html`` when the epoch completes.
 
     Args:
@@ -44,25 +45,15 @@ class ReportHandler:
         examples: int = 3,
         save_rank: int = 0,
     ) -> None:
+        super().__init__(save_rank)
         self.context = context
         self.pool = pool
         self.views = views
         self.images = images
         self.examples = examples
-        self.save_rank = save_rank
 
-    def attach(self, engine: Engine) -> None:
-        """Register on an evaluator (Ignite engine), after the results saver."""
-        from ignite.engine import Events
-
-        engine.add_event_handler(Events.EPOCH_COMPLETED, self)
-
-    def __call__(self, engine: Engine) -> None:
+    def act(self, engine: Engine) -> None:
         """Write the page from what :class:`~candor_monai.handlers.results_saver.ResultsSaver` left."""
-        import ignite.distributed as idist
-
-        if idist.get_rank() != self.save_rank:
-            return
         state: Any = engine.state
         evaluation = state.candor
         name = self.context.encoder["name"]

@@ -19,6 +19,7 @@ from ..visualize.csv_files import write_csv
 from ..visualize.results_files import SCHEMA_VERSION, write_results
 from .companion_files import FILE as COMPANIONS
 from .companion_files import write_companions_file
+from .rank_zero import RankZeroHandler
 from .run_context import RunContext, versions
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 LEADING_COLUMNS = ("encoder", "task", "finding", "group", "level")
 
 
-class ResultsSaver:
+class ResultsSaver(RankZeroHandler):
     """Write the results of :class:`~candor_monai.handlers.candor.CandorHandler` when the epoch completes.
 
     Files in the context's ``output_dir``: ``results.json``, ``discordance.csv``, ``queries.parquet``,
@@ -44,22 +45,12 @@ class ResultsSaver:
     """
 
     def __init__(self, context: RunContext, key: bytes, save_rank: int = 0) -> None:
+        super().__init__(save_rank)
         self.context = context
         self.key = key
-        self.save_rank = save_rank
 
-    def attach(self, engine: Engine) -> None:
-        """Register on an evaluator (Ignite engine), after the CANDOR handler."""
-        from ignite.engine import Events
-
-        engine.add_event_handler(Events.EPOCH_COMPLETED, self)
-
-    def __call__(self, engine: Engine) -> None:
+    def act(self, engine: Engine) -> None:
         """Write the files; ``engine.state.results`` keeps the document of results.json."""
-        import ignite.distributed as idist
-
-        if idist.get_rank() != self.save_rank:
-            return
         state: Any = engine.state
         context, evaluation = self.context, state.candor
         _, present = context.features()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..visualize.verdicts import reference
+from .rank_zero import RankZeroHandler
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 HEADER = ("finding", "D", "95 % total interval", "chance", "p", "D_all", "margin AUROC", "queries")
 
 
-class SummaryHandler:
+class SummaryHandler(RankZeroHandler):
     """Print the pooled rows of :class:`~candor_monai.handlers.candor.CandorHandler` as a table.
 
     Args:
@@ -26,22 +27,12 @@ class SummaryHandler:
     """
 
     def __init__(self, context: RunContext, stream: TextIO | None = None, save_rank: int = 0) -> None:
+        super().__init__(save_rank)
         self.context = context
         self.stream = stream
-        self.save_rank = save_rank
 
-    def attach(self, engine: Engine) -> None:
-        """Register on an evaluator (Ignite engine), after the results saver."""
-        from ignite.engine import Events
-
-        engine.add_event_handler(Events.EPOCH_COMPLETED, self)
-
-    def __call__(self, engine: Engine) -> None:
+    def act(self, engine: Engine) -> None:
         """Print."""
-        import ignite.distributed as idist
-
-        if idist.get_rank() != self.save_rank:
-            return
         stream = self.stream or sys.stdout
         state: Any = engine.state
         accounting = state.results["accounting"]
