@@ -39,8 +39,13 @@ def claim(folder: Path) -> None:
     """Make an output folder and hold it until this process ends.
 
     Raises:
-        UserError: it cannot be written, or another run holds it.
+        UserError: it cannot be written, another run holds it, or several processes would each take it for their own.
     """
+    if launched() > 1 and processes().store is None:
+        raise UserError(
+            f"{launched()} processes were started but do not know of each other: add multi_gpu_evaluate.yaml to "
+            "--config_file (docs/scale.md)."
+        )
     if folder not in _claimed and processes().first:
         _locks.enter_context(folder_lock(folder))
         _claimed.add(folder)
@@ -60,11 +65,6 @@ def prepare_data(options: RunOptions, output_dir: Path, alone: bool = False) -> 
     Raises:
         SystemExit: a folder cannot be written, or another run holds the output folder.
     """
-    if launched() > 1 and processes().store is None:
-        raise UserError(
-            f"{launched()} processes were started but do not know of each other: add multi_gpu_evaluate.yaml to "
-            "--config_file (docs/scale.md)."
-        )
     with processes().first_before_others("prepared"):
         claim(output_dir)
         folder = dataset_folder(options)
@@ -151,6 +151,7 @@ def calibrate(output_dir: Path, seeds: int = 24) -> dict[str, Any]:
     """
     from .calibration import run_calibration
 
+    go_on_alone()
     claim(output_dir)
     result = run_calibration(seeds, told=lambda done, total: logger.info("calibration cohort %d of %d", done, total))
     atomic_write(output_dir / "calibration.json", json.dumps(result, indent=1, allow_nan=False) + "\n")
