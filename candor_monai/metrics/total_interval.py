@@ -77,8 +77,14 @@ class SplitReplicates:
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom: the effective number of patients as queries or as neighbours, less one."""
-        return max(min(effective_number(self.queries), effective_number(self.hubs)) - 1.0, 1.0)
+        """Degrees of freedom of the variance.
+
+        The effective number of patients as queries or as neighbours, less one; and fewer because the splits are a
+        sample too, each of them one degree of freedom.
+        """
+        patients = max(min(effective_number(self.queries), effective_number(self.hubs)) - 1.0, 1.0)
+        splits = max(float((self.denominators > 0).all(axis=0).sum()), 1.0)
+        return 1.0 / (1.0 / patients + 1.0 / splits)
 
 
 def split_bits(unit_names: Sequence[str], seed: int, splits: int = SPLITS) -> np.ndarray:
@@ -289,7 +295,9 @@ def total_interval(replicates: SplitReplicates, level: float = 0.95) -> Interval
     ratio = quantile**2 / number
     centre = (value + ratio / 2) / (1 + ratio)
     reach = quantile / (1 + ratio) * np.sqrt(value * (1 - value) / number + ratio / (4 * number))
-    return Interval(value, float(np.sqrt(variance)), max(float(centre - reach), 0.0), min(float(centre + reach), 1.0))
+    lo = 0.0 if value == 0 else max(float(centre - reach), 0.0)
+    hi = 1.0 if value == 1 else min(float(centre + reach), 1.0)
+    return Interval(value, float(np.sqrt(variance)), lo, hi)
 
 
 def interval_reason(replicates: SplitReplicates) -> str | None:

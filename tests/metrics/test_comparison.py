@@ -43,9 +43,9 @@ def test_worked_by_hand() -> None:
     found = total_difference(one, two)
     assert found.estimate == pytest.approx(-0.05)
     assert found.sd == pytest.approx(0.05)
-    reach = stats.t.ppf(0.975, 39) * 0.05
+    reach = stats.t.ppf(0.975, one.freedom) * 0.05
     assert (found.lo, found.hi) == (pytest.approx(-0.05 - reach), pytest.approx(-0.05 + reach))
-    assert found.p == pytest.approx(2 * stats.t.sf(1, 39))
+    assert found.p == pytest.approx(2 * stats.t.sf(1, one.freedom))
     assert total_difference(two, one).estimate == -found.estimate
 
 

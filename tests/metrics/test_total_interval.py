@@ -26,10 +26,11 @@ from candor_monai.metrics.total_interval import (
 from tests.metrics.inference_cases import gaussian_cell, mean_similarity
 
 NAMES = [f"p{i}" for i in range(1000)]
+FREEDOM = 1 / (1 / 39 + 1 / 2)  # of 40 patients and two splits
 
 
-def replicates(table: list, estimate: float = 0.4, queries: int = 40) -> SplitReplicates:
-    values = np.asarray(table, dtype=float)
+def replicates(table: list, estimate: float = 0.4, queries: int = 40, times: int = 1) -> SplitReplicates:
+    values = np.tile(np.asarray(table, dtype=float), times)
     below = np.full((2, values.shape[2]), queries / 2)
     units = np.arange(queries)
     ones = np.ones(queries)
@@ -44,7 +45,7 @@ def test_worked_by_hand() -> None:
     assert total_variance(table) == pytest.approx(0.04 / 4)
     interval = total_interval(replicates(table))
     assert replicates(table).table()[0, 0].tolist() == [0.5, 0.3]
-    number, t = 0.24 / 0.01, stats.t.ppf(0.975, 39)  # the halves' mean is 0.4, as the value
+    number, t = 0.24 / 0.01, stats.t.ppf(0.975, FREEDOM)  # the halves' mean is 0.4, as the value
     # The limits solve |0.4 − θ| = t·√(θ(1 − θ)/24).
     for limit in (interval.lo, interval.hi):
         assert abs(0.4 - limit) == pytest.approx(t * np.sqrt(limit * (1 - limit) / number))
@@ -254,7 +255,7 @@ def test_degenerate_features() -> None:
 def test_a_value_of_zero_that_the_halves_do_not_share() -> None:
     # All 40 queries agree, but in halves a tenth does not: level 0.05, variance 0.1²·4/4.
     interval = total_interval(replicates([[[0.2, 0.0], [0.2, 0.0]], [[0.0, 0.2], [0.0, 0.2]]], estimate=0.0))
-    number, t = 0.05 * 0.95 / 0.01, stats.t.ppf(0.975, 39)
+    number, t = 0.05 * 0.95 / 0.01, stats.t.ppf(0.975, FREEDOM)
     assert (interval.lo, interval.hi) == (0.0, pytest.approx(t**2 / (number + t**2)))
 
 
@@ -266,6 +267,12 @@ def test_hub_share_grows_where_k_is_a_large_part_of_n() -> None:
     assert pool_splits([one, replace(one, weight=60.0, share=0.15)]).share == pytest.approx(
         (20 * 0.25 + 60 * 0.15) / 80
     )
+
+
+def test_freedom_counts_patients_and_splits() -> None:
+    table = [[[0.5, 0.3], [0.5, 0.3]], [[0.3, 0.5], [0.3, 0.5]]]
+    assert replicates(table).freedom == pytest.approx(FREEDOM)
+    assert replicates(table, times=200).freedom == pytest.approx(1 / (1 / 39 + 1 / 400))
 
 
 def test_effective_number() -> None:
