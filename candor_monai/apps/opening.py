@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pandas as pd
 from ..data.array_store import ArrayStore
 from ..data.cohort import Cohort
 from ..data.cohorts import load_cohort
+from ..data.cohorts.cards import load_card
+from ..data.cohorts.registry import adapter_named, adapter_options
 from ..data.encode_dataset import EncodeDataset, MappedDataset
 from ..data.encode_loader import EncodeLoader, EncodeRecords, cohort_sources
 from ..data.feature_store import FeatureStore, store_folder
@@ -47,6 +50,12 @@ def dataset_folder(options: RunOptions) -> Path | None:
     return options.dataset_dir
 
 
+def default_index_dir() -> Path:
+    """Where indices of DICOM headers are kept: with the user's caches, not with results: they hold patient ids."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "candor_monai" / "headers"
+
+
 @told_briefly
 def open_cohort(options: RunOptions) -> Cohort:
     """The cohort that the options name.
@@ -57,6 +66,8 @@ def open_cohort(options: RunOptions) -> Cohort:
     dataset_dir = dataset_folder(options)
     given = {"task": options.task, "findings": options.findings, "match_on": options.match_on}
     chosen = {name: value for name, value in {**options.cohort_options, **given}.items() if value is not None}
+    if "index_dir" not in chosen and "index_dir" in adapter_options(adapter_named(load_card(options.cohort).adapter)):
+        chosen["index_dir"] = str(default_index_dir())
     if options.cohort == CALIBRATION and dataset_dir is not None and not phantom_complete(dataset_dir):
         chosen |= {"write": False, "check_files": False}  # only a run writes: see prepare_data
     with processes().first_before_others("cohort"):  # the first may keep an index of headers that the others then read

@@ -195,6 +195,8 @@ class RunOptions:
     decode_workers: int = _option(whole(1), 2)
     decode_memory_mb: int = _option(whole(256), 1024)
     decode_seconds: float = _option(number(0.1), 60.0)
+    cache_mb: int = _option(whole(0), 2048)
+    cache_disk_mb: int = _option(whole(0), 0)
     decoding: dict[str, Any] = field(default_factory=dict, metadata={"read": mapping})
     probe: bool = _option(flag, True)
     probe_split: str = _option(choice("publisher", "hash"), "publisher")

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..data.canonical_cache import CachedPool, CanonicalCache
 from ..data.cohort import REJECTED_COLUMNS
 from ..handlers.companion_files import FILE
 from ..handlers.report import ReportHandler
@@ -48,6 +49,8 @@ from .workflow import running_workflow
 
 logger = logging.getLogger(__name__)
 
+# Keys that change how a file becomes a canonical image.
+DECODED_BY = ("image_size", "decoding")
 HEAD_TABLES = ("head_errors", "rules", "error_detection")
 TABLES = (
     *("discordance", "ranking", "comparisons", "overlap", "agreement"),
@@ -178,7 +181,7 @@ def run_study(options: RunOptions, output_dir: Path) -> list[dict[str, Any]]:
         folder = output_dir if len(study.cohorts) == 1 else output_dir / _folder(cohort)
         changed = run_ablations(study.ablations, members, results, runner.variant)
         scored = {cell.encoder: contexts[member.name] for cell, member in zip(results, members, strict=True)}
-        documents.append(write_comparison(results, folder, scored, options, runner.pool(), changed))
+        documents.append(write_comparison(results, folder, scored, options, runner.pool, changed))
     return documents
 
 
@@ -198,6 +201,8 @@ class CellRunner:
         self.study = study
         self.options = options
         self.output_dir = output_dir
+        cache = CanonicalCache(options.cache_mb << 20, options.cache_disk_mb << 20)
+        self.pool = CachedPool(open_pool(options), cache)
 
     def encode(self, cell: StudyCell) -> RunContext:
         """Encode what the cell's features lack; gives its context, without the encoder in memory."""
@@ -256,10 +261,6 @@ class CellRunner:
         ids = np.array(contexts[0].image_ids, dtype=str)
         return sorted(ids[failed & kept].tolist())
 
-    def pool(self) -> Any:
-        """Decoding processes for the report's pictures."""
-        return open_pool(self.options)
-
     def _workflow(self, cell: StudyCell, run_id: str, overrides: dict[str, Any]) -> Any:
         from monai.bundle import ConfigWorkflow
 
@@ -284,6 +285,8 @@ class CellRunner:
         workflow = ConfigWorkflow(
             config_file=str(path), meta_file=self.meta_file, logging_file=False, run_id=run_id, workflow_type=None
         )
+        if all(config[name] == self.config[name] for name in DECODED_BY):
+            workflow.parser["decode_pool"] = self.pool  # each image is decoded once for all encoders
         workflow.initialize()
         return workflow
 

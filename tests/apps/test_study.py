@@ -59,6 +59,24 @@ def test_a_cell_is_what_a_single_run_gives(finished, cohort, tmp_path):
     assert read_results(cell / "results.json")["discordance"] == single
 
 
+def test_each_image_is_decoded_once_for_all_encoders(cohort, tmp_path, monkeypatch):
+    from candor_monai.data import decode_pool
+
+    decoded = []
+    original = decode_pool.DecodePool.map
+
+    def counted(self, items):
+        for result in original(self, items):
+            decoded.append(result[0])
+            yield result
+
+    monkeypatch.setattr(decode_pool.DecodePool, "map", counted)
+    options = study_options(cohort, tmp_path / "eval", write_report=False, probe=False)
+    run_bundle("candor_eval", **{**options, "ablations": None})
+    bad = 1  # an image that cannot be decoded is tried once for each encoder
+    assert len(decoded) == IMAGES + bad
+
+
 def test_again_only_an_added_encoder_is_run(finished, cohort, caplog, capsys):
     before = read_results(finished / "results.json")["discordance"]
     with caplog.at_level(logging.INFO):
