@@ -211,7 +211,7 @@ def test_module_without_weights():
         ({"kwargs": {"no_such": 1}}, "cannot build"),
         ({"kwargs": {"output_size": 1, "layer": "body"}}, "unknown layer 'body'"),
         ({"dimension": 4}, r"gives a feature of shape \(1, 3\)"),
-        ({"kwargs": {"output_size": 1, "output": "features"}}, "cannot encode a test image"),
+        ({"kwargs": {"output_size": 1, "output": 7}}, "cannot encode a test image"),
     ],
 )
 def test_mistakes_in_a_module_card(change, words):
