@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +98,15 @@ class FrozenEncoder(nn.Module):
             return torch.zeros((0, self.dimension), device=images.device)
         x = self._input(images)
         run = self.backbone if self._compiled is None else self._compiled
-        if self.precision == "float32":
-            return run(x, self.feature_point).float()
-        with torch.autocast(x.device.type, dtype=PRECISIONS[self.precision]):
-            features = run(x, self.feature_point).float()
+        with exact_convolutions(x.device):
+            if self.precision == "float32":
+                return run(x, self.feature_point).float()
+            with torch.autocast(x.device.type, dtype=PRECISIONS[self.precision]):
+                features = run(x, self.feature_point).float()
+            return self._finite(features, x)
+
+    def _finite(self, features: Tensor, x: Tensor) -> Tensor:
+        """Features of low precision, or those of float32 when they overflowed."""
         if not torch.isfinite(features).all():
             if not self.fallbacks:
                 _log.warning(
@@ -121,7 +127,10 @@ class FrozenEncoder(nn.Module):
         """
         x = self._input(images)
         low = self.precision != "float32"
-        with torch.autocast(x.device.type, dtype=PRECISIONS[self.precision], enabled=low):
+        with (
+            exact_convolutions(x.device),
+            torch.autocast(x.device.type, dtype=PRECISIONS[self.precision], enabled=low),
+        ):
             return self.backbone.tokens(x).float()
 
     def _input(self, images: Tensor) -> Tensor:
@@ -251,6 +260,16 @@ def load_encoder(
         folder = beside if beside is not None and beside.is_dir() else loaded.folder
         module.provenance["golden"] = check_goldens(module, folder)
     return module
+
+
+@contextmanager
+def exact_convolutions(device: torch.device) -> Iterator[None]:
+    """On CUDA, convolutions in full float32 by one fixed algorithm: by default cuDNN rounds their inputs to TF32."""
+    if device.type != "cuda":
+        yield
+        return
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        yield
 
 
 def checked_device(device: str | torch.device) -> torch.device:

@@ -48,6 +48,7 @@ def record_golden(encoder: FrozenEncoder, path: str | Path, image: str | Path | 
         "schema_version": SCHEMA,
         "encoder": encoder.card.name,
         "fingerprint": encoder.fingerprint,
+        "processor": encoder.provenance.get("processor", "card"),
         "image": "synthetic" if image is None else Path(image).name,
         "image_sha256": _pixels_sha256(image),
         "feature": [float(v) for v in feature.tolist()],
@@ -145,9 +146,19 @@ def check_goldens(encoder: FrozenEncoder, folder: Path | None) -> dict[str, floa
     if published is not None:
         found["published"] = published
     own = folder / FILE
-    if own.is_file() and _read(own)[0]["fingerprint"].get("precision") == encoder.precision:
+    if own.is_file() and _same_use(_read(own)[0], encoder):
         found["own"] = check_golden(encoder, own)
     return found
+
+
+def _same_use(content: Mapping[str, Any], encoder: FrozenEncoder) -> bool:
+    """Whether a record is of the precision, feature point and named processor that were asked for now."""
+    recorded = content["fingerprint"]
+    return (
+        recorded.get("precision") == encoder.precision
+        and recorded.get("feature_point") == encoder.feature_point
+        and content["processor"] == encoder.provenance.get("processor", "card")
+    )
 
 
 def _published_values(golden: GoldenCard, folder: Path) -> Tensor | None:
@@ -201,7 +212,8 @@ def _read(golden: str | Path | Mapping[str, Any]) -> tuple[dict[str, Any], Path 
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not a golden embedding: {error}") from error
-    needed = {"schema_version", "encoder", "fingerprint", "image", "image_sha256", "feature", "tolerance", "made_with"}
+    needed = {"schema_version", "encoder", "fingerprint", "processor", "image", "image_sha256", "feature"}
+    needed |= {"tolerance", "made_with"}
     missing = needed - set(content) if isinstance(content, dict) else needed
     if missing:
         raise UserError(f"{path}: not a golden embedding: {', '.join(sorted(missing))} missing.")

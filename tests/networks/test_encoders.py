@@ -12,7 +12,13 @@ from torch import nn
 
 from candor_monai.networks.backbones import Backbone, CallableBackbone
 from candor_monai.networks.cards import ProcessorCard, load_card
-from candor_monai.networks.encoders import FrozenEncoder, check_loaded, checked_device, load_encoder
+from candor_monai.networks.encoders import (
+    FrozenEncoder,
+    check_loaded,
+    checked_device,
+    exact_convolutions,
+    load_encoder,
+)
 from candor_monai.networks.key_maps import KEY_MAPS
 from candor_monai.networks.probes import probe_image
 from candor_monai.utils import UserError, WeightsError
@@ -83,6 +89,16 @@ def test_low_precision_is_near(precision, tmp_path):
     assert b.dtype == torch.float32
     assert not torch.equal(a, b)
     assert torch.nn.functional.cosine_similarity(a, b).item() > 0.999
+
+
+def test_convolutions_on_cuda_are_not_rounded_to_tf32():
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic
+    with exact_convolutions(torch.device("cuda")):
+        assert not torch.backends.cudnn.allow_tf32
+        assert torch.backends.cudnn.deterministic
+    assert (torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic) == before
+    with exact_convolutions(torch.device("cpu")):
+        assert torch.backends.cudnn.allow_tf32 == before[0]
 
 
 def test_compiled_gives_the_same_and_says_so(tmp_path):

@@ -87,6 +87,15 @@ def test_low_precision_is_not_compared_with_float32(site):
     assert load_encoder(card, weights_dir=root, precision="bfloat16").provenance["golden"] == {}
 
 
+def test_another_feature_point_or_named_processor_is_another_use(site):
+    card, root, folder = site
+    card = dataclasses.replace(card, processors={"big": {"size": 256}})
+    record_golden(load_encoder(card, weights_dir=root), folder)
+    assert load_encoder(card, weights_dir=root, feature_point="mean_patch").provenance["golden"] == {}
+    assert load_encoder(card, weights_dir=root, processor="big").provenance["golden"] == {}
+    assert load_encoder(card, weights_dir=root).provenance["golden"] == {"own": 0.0}
+
+
 def test_image_of_the_site(site):
     card, root, folder = site
     photo("chelsea").save(folder / "cat.png")
