@@ -90,6 +90,11 @@ def damage(path, keyword, value):
         save(dataset, path)
 
 
+@pytest.fixture(autouse=True)
+def caches_of_its_own(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+
+
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cohort") / "data"
@@ -217,12 +222,12 @@ def test_a_users_mistake_tells_no_secret(change, cohort, tmp_path, monkeypatch, 
         assert secrets_in(text.encode()) == []
 
 
-def test_an_index_of_headers_is_for_its_owner_alone(cohort, tmp_path, monkeypatch):
-    """The one place that keeps header values; made only when asked for, outside of the output folder."""
+def test_the_index_of_headers_is_for_its_owner_alone(cohort, tmp_path, monkeypatch):
+    """The one place that keeps header values lies with the user's caches, outside of the output folder."""
     monkeypatch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path / "pseudonym.key"))
-    options = table_options(cohort, tmp_path / "eval", cohort_options={"index_dir": str(tmp_path / "index")})
-    run_bundle("doctor", **options)
-    shards = [path for path in (tmp_path / "index").rglob("*") if path.is_file()]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    run_bundle("doctor", **table_options(cohort, tmp_path / "eval"))
+    shards = list((tmp_path / "caches").rglob("*.parquet"))
     assert shards
     assert all(stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 for path in shards)
     assert_clean(tmp_path / "eval")
