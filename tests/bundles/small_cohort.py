@@ -23,7 +23,7 @@ def write_small_cohort(folder: Path, images: int = IMAGES, seed: int = 0) -> Pat
     for i in range(images):
         name = f"images/{i:03d}.png"
         Image.fromarray(rng.integers(0, 256, (64, 48), dtype=np.uint8)).save(folder / name)
-        rows.append((name, f"P{i % PATIENTS:02d}", "AP" if i % 2 else "PA", int(i % 3 == 0), int(i % 4 == 0)))
+        rows.append((name, f"subject-{i % PATIENTS:02d}", "AP" if i % 2 else "PA", int(i % 3 == 0), int(i % 4 == 0)))
     labels = pd.DataFrame(rows, columns=["image", "patient_id", "view", "Edema", "Mass"])
     labels.to_csv(folder / "labels.csv", index=False)
     return folder

@@ -95,7 +95,7 @@ def test_patients_leave_as_pseudonyms_only(finished):
     output, _ = finished
     for path in output.rglob("*"):
         if path.is_file() and "features" not in path.relative_to(output).parts:
-            assert b"P07" not in path.read_bytes(), path
+            assert b"subject-07" not in path.read_bytes(), path
     assert pq.read_table(output / "queries.parquet")["patient"].to_pylist()
 
 
