@@ -89,6 +89,18 @@ def check_groups(cohort: Cohort, options: RunOptions) -> Iterator[Check]:
                 yield Check(f"{finding}, {group}", OK, told + ".")
 
 
+def check_queries(cohort: Cohort, options: RunOptions) -> None:
+    """Refuse queries that the cohort cannot have.
+
+    Raises:
+        UserError: test images are asked for and the cohort has no split, or boxed ones and it has no boxes.
+    """
+    if options.measure.queries == "test" and cohort.observations().test is None:
+        raise UserError(f"--queries test: not every image of cohort {cohort.name!r} has a split (--split_column).")
+    if options.measure.queries == "boxed" and not cohort.boxed().any():
+        raise UserError(f"--queries boxed: cohort {cohort.name!r} has no expert boxes.")
+
+
 def check_cohort(cohort: Cohort) -> Iterator[Check]:
     """Images, and those left out already."""
     reasons = cohort.rejected["reason"].value_counts().sort_index()
@@ -221,6 +233,7 @@ def run_doctor(
         return []
     cohort = context.cohort
     encoder = context.encoder
+    check_queries(cohort, options)
     licence = encoder.get("licence") or "no licence stated"
     checks = [Check("encoder", OK, f"{encoder['name']}, {encoder.get('dimension')} dimensions, {licence}.")]
     known_as = f"{cohort.name} {cohort.card.get('title') or ''}"

@@ -331,4 +331,14 @@ def scored_options(context: RunContext, options: RunOptions) -> MeasureOptions:
 
 def stored_features(context: RunContext, options: RunOptions) -> Any:
     """A function that gives features and which of them are scored, for the CANDOR handler."""
-    return lambda: context.features(options.measure.memory_bytes)
+
+    def features() -> tuple[np.ndarray, np.ndarray]:
+        matrix, present = context.features(options.measure.memory_bytes)
+        if not present.any():
+            raise UserError(
+                f"no image of cohort {context.cohort.name!r} has a feature of {context.encoder['name']!r} here: run "
+                "`encode` or `candor_eval` first; if that ran, rejected.csv says why there is none."
+            )
+        return matrix, present
+
+    return features

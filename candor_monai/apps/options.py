@@ -149,6 +149,8 @@ def name_or_card(name: str, value: Any) -> str | Path | dict[str, Any] | None:
     """A shipped card's name, a card file's path, or a card written out."""
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, Path):
+        return value
     words = text(name, value)
     if words is None:
         return None

@@ -16,7 +16,7 @@ from ..utils.yaml_files import read_yaml
 from .options import RunOptions, name_or_card
 
 # Any of these makes the whole job a study of several encoders or cohorts.
-STUDY_KEYS = ("encoders", "cohorts", "study")
+STUDY_KEYS = ("encoders", "cohorts", "study", "ablations")
 _REFERENCE = re.compile(r"[@%]((?:[A-Za-z_][\w]*)(?:(?:::|#)\w+)*)")
 
 

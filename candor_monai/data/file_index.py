@@ -105,12 +105,15 @@ class FileIndex:
                 if not hidden and entry.name.startswith("."):
                     continue
                 relative = f"{current}/{entry.name}" if current else entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    below.append(relative)
-                elif entry.is_file():
-                    yield relative
-                elif entry.is_symlink() and entry.is_dir():
-                    self.links.append(relative)
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        below.append(relative)
+                    elif entry.is_file():
+                        yield relative
+                    elif entry.is_symlink() and entry.is_dir():
+                        self.links.append(relative)
+                except OSError:  # a link that leads back to itself
+                    self.unreadable.append(relative)
             stack.extend(reversed(below))
 
 

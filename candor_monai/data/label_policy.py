@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,15 +53,19 @@ class LabelValues:
     @classmethod
     def of(
         cls,
-        positive: Iterable[Any] | None = None,
-        negative: Iterable[Any] | None = None,
-        uncertain: Iterable[Any] | None = None,
-        blank: Iterable[Any] | None = None,
+        positive: Any = None,
+        negative: Any = None,
+        uncertain: Any = None,
+        blank: Any = None,
         unknown: str = "error",
     ) -> LabelValues:
-        """Values as a user names them; those named replace that meaning's and leave the others' texts."""
+        """Values as a user names them, one or several; those named replace that meaning's and leave the others' texts.
+
+        >>> LabelValues.of(positive="pos", negative=["neg", "none"]).meaning()["pos"]
+        1
+        """
         given = {"positive": positive, "negative": negative, "uncertain": uncertain, "blank": blank}
-        named = {m: frozenset(_norm(t) for t in texts) for m, texts in given.items() if texts is not None}
+        named = {m: frozenset(_norm(t) for t in _several(v)) for m, v in given.items() if v is not None}
         taken = frozenset().union(*named.values()) if named else frozenset()
         default = cls()
         rest = {m: getattr(default, m) - taken for m in given if m not in named}
@@ -71,6 +75,11 @@ class LabelValues:
         """text -> code."""
         pairs = ((self.positive, POSITIVE), (self.negative, NEGATIVE), (self.uncertain, UNCERTAIN))
         return {t: code for texts, code in (*pairs, (self.blank, BLANKED)) for t in texts}
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    """One value, or several: a text is one value and not its letters."""
+    return (value,) if isinstance(value, (str, int, float)) else tuple(value)
 
 
 def label_codes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from .output_rows import OutputRows
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
+
+logger = logging.getLogger(__name__)
 
 PUBLISHED = ("D", "D_all", "margin_auroc")
 _NOT_A_KEY = re.compile(r"[^A-Za-z0-9_./: -]")
@@ -99,6 +102,11 @@ class CandorHandler:
             whole, present = self.features() if callable(self.features) else self.features
             rows = np.flatnonzero(present)
             features = whole if len(rows) == len(whole) else whole[rows]
+        if len(rows) < len(self.observations):
+            missing = len(self.observations) - len(rows)
+            logger.warning("%d of %d images have no feature and are not scored", missing, len(self.observations))
+        if not len(rows):
+            raise ValueError("no image has a feature: the engine's batches held none of the observations' indices.")
         return evaluate(features, self.observations.take(rows), self.options)
 
 

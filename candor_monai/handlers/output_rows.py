@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+PADDING = -1
+
 
 class OutputRows:
     """Features of N images collected from an engine's batches.
@@ -35,7 +37,7 @@ class OutputRows:
         self.present = np.zeros(self.n_images, dtype=np.bool_)
 
     def add(self, batch: Any, output: Any) -> None:
-        """Take one batch's rows. A row whose index is negative pads a short batch and is passed over.
+        """Take one batch's rows. A row whose index is -1 pads a short batch and is passed over.
 
         Args:
             batch: ``engine.state.batch``: a mapping, or a list of mappings, with the index key.
@@ -56,7 +58,9 @@ class OutputRows:
         values = pred.reshape(pred.shape[0], -1).detach().to(torch.float32).cpu().numpy()
         if len(rows) != len(values):
             raise ValueError(f"the batch has {len(rows)} indices and the output {len(values)} rows.")
-        usable = rows >= 0
+        if rows.size and rows.min() < PADDING:
+            raise ValueError(f"image index {rows.min()} is negative; only {PADDING}, which pads a short batch, may be.")
+        usable = rows != PADDING
         ok = _column(batch, self.ok_key)
         if ok is not None:
             usable &= ok.reshape(-1).to(torch.bool).cpu().numpy()

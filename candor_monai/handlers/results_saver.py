@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Files that an earlier run with other options may have left, and the table that this run has if it writes them again.
+LEFT_BY_OTHERS = {
+    "probe.csv": "probe",
+    "heads.safetensors": "probe",
+    "retention.csv": "retention",
+    "report.html": "",
+}
 LEADING_COLUMNS = ("encoder", "task", "finding", "group", "level")
 
 
@@ -63,6 +70,9 @@ class ResultsSaver(RankZeroHandler):
         write_parquet(folder / "queries.parquet", self._table(evaluation.queries))
         write_parquet(folder / "candidates.parquet", self._table(evaluation.candidates))
         further = self._further(engine)
+        for name, source in LEFT_BY_OTHERS.items():
+            if source not in further:
+                (folder / name).unlink(missing_ok=True)
         for name, table in further.items():
             write_csv(folder / f"{name}.csv", table, columns_of(table))
         write_companions_file(folder / COMPANIONS, evaluation.parts)

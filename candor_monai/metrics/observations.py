@@ -11,6 +11,9 @@ import numpy as np
 
 from .keyed_hash import id_digests
 
+# Unnamed group codes may leave gaps, but not be ids of another kind: at most this many codes an image.
+MOST_UNNAMED = 1000
+
 
 @dataclass(frozen=True, eq=False)
 class Observations:
@@ -191,6 +194,10 @@ def _groups(group: Any, names: Any, count: int) -> tuple[np.ndarray, tuple[str, 
     negative = np.flatnonzero(codes < 0)
     if len(negative):
         raise ValueError(f"group[{negative[0]}] is {codes[negative[0]]}: codes start at 0")
+    if names is None and codes.max() > MOST_UNNAMED * count:
+        raise ValueError(
+            f"group[{int(codes.argmax())}] is {codes.max()}: codes count from 0; name groups by group_names"
+        )
     texts = tuple(str(code) for code in range(int(codes.max()) + 1)) if names is None else tuple(names)
     for place, name in enumerate(texts):
         if not isinstance(name, str):

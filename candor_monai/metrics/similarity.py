@@ -83,6 +83,8 @@ class FeatureRows:
             features = features.detach().cpu().numpy()
         if not isinstance(features, np.ndarray):
             raise ValueError(f"{name} is {type(features).__name__}: an array of shape (images, dimension) is needed")
+        if isinstance(features, np.ma.MaskedArray):
+            raise ValueError(f"{name} is a masked array, whose mask would be ignored: leave masked images out")
         if features.ndim != 2 or features.shape[1] < 1:
             raise ValueError(f"{name} has shape {features.shape}: (images, dimension) is needed")
         if features.dtype != np.float32:

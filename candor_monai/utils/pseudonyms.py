@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import UserError
+
+logger = logging.getLogger(__name__)
 
 KEY_BYTES = 32
 KEY_FILE_VARIABLE = "CANDOR_MONAI_KEY_FILE"
@@ -64,6 +67,7 @@ def _make(path: Path) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(secrets.token_bytes(KEY_BYTES))
         os.link(temporary, path)
+        logger.warning("a new pseudonym key was made: %s. Keep it: other keys give other pseudonyms.", path)
     except FileExistsError:
         pass
     finally:

@@ -40,6 +40,7 @@ def test_a_card_by_name_by_path_and_written_out():
     assert options.name_or_card("encoder", "dinov3_s") == "dinov3_s"
     assert options.name_or_card("encoder", "mine/card.yaml") == Path("mine/card.yaml")
     assert options.name_or_card("encoder", {"name": "mine"}) == {"name": "mine"}
+    assert options.name_or_card("encoder", Path("mine/card.yaml")) == Path("mine/card.yaml")
 
 
 def test_original_resolution():

@@ -146,7 +146,7 @@ def test_a_study_on_two_processes(cohort, tmp_path):
 def test_a_process_dies_and_the_next_run_finishes_the_rest(victim, tmp_path):
     cohort = write_small_cohort(tmp_path / "data", images=1200)
     # Shards of one block: what was finished when the process dies is in the store.
-    options = options_of(cohort, tmp_path / "eval", batch_size=4) | {"encoding::handlers::0::shard_rows": 4}
+    options = options_of(cohort, tmp_path / "eval", batch_size=4) | {"embedding::handlers::0::shard_rows": 4}
     launcher = launch(2, "encode", options, cwd=tmp_path)
     deadline = time.monotonic() + LIMIT
     while len(list((tmp_path / "eval").rglob("features-*.arrow"))) < 8 and launcher.poll() is None:

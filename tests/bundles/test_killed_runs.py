@@ -50,7 +50,7 @@ def options_of(cohort, output):
     """Shards of one block, so that there is something to lose and something to keep."""
     return {
         **table_options(cohort, output, batch_size=4, probe=False, report_images=False),
-        "encoding::handlers::0::shard_rows": 4,
+        "embedding::handlers::0::shard_rows": 4,
     }
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from candor_monai.metrics import Observations, Options, evaluate
-from candor_monai.utils import bundle_config
+from candor_monai.utils import bundle_config, resource
 from candor_monai.visualize.results_files import read_results
 
 from .small_cohort import IMAGES, run_bundle, table_options, write_small_cohort
@@ -122,6 +122,38 @@ def test_a_feature_is_kept_for_its_own_preprocessing_only(cohort, tmp_path):
     workflow = run_bundle("candor_eval", preprocessing=flipped, **options)
     assert len(list((tmp_path / "eval" / "features").iterdir())) == 2
     assert workflow.parser.get_parsed_content("context").counts["images_encoded"] == IMAGES
+
+
+def test_a_card_of_ones_own_by_its_path(cohort, tmp_path):
+    card = (resource("configs", "encoders") / "blind.yaml").read_text().replace("name: blind", "name: mine")
+    (tmp_path / "mine.yaml").write_text(card)
+    options = {**table_options(cohort, tmp_path / "eval"), "encoder": str(tmp_path / "mine.yaml")}
+    run_bundle("encode", **options)
+    (tmp_path / "typo.yaml").write_text(card.replace("licence", "lisence"))
+    with pytest.raises(SystemExit, match="Did you mean 'licence'"):
+        run_bundle("encode", **{**options, "encoder": str(tmp_path / "typo.yaml")})
+
+
+def test_what_an_earlier_run_left_does_not_lie_beside_other_results(cohort, tmp_path):
+    options = table_options(cohort, tmp_path / "eval")
+    run_bundle("candor_eval", **options)
+    made = {path.name for path in (tmp_path / "eval").iterdir()}
+    assert made >= {"report.html", "probe.csv", "heads.safetensors"}
+    run_bundle("score", write_report=False, probe=False, **options)
+    left = {path.name for path in (tmp_path / "eval").iterdir()}
+    assert not left & {"report.html", "probe.csv", "heads.safetensors"}
+
+
+def test_scoring_before_encoding_says_so(cohort, tmp_path):
+    with pytest.raises(SystemExit, match="run `encode` or `candor_eval` first"):
+        run_bundle("score", **table_options(cohort, tmp_path / "eval"))
+
+
+@pytest.mark.parametrize("queries, told", [("test", "has a split"), ("boxed", "no expert boxes")])
+def test_queries_that_the_cohort_cannot_have_end_the_run_before_work(cohort, tmp_path, queries, told):
+    with pytest.raises(SystemExit, match=told):
+        run_bundle("candor_eval", queries=queries, **table_options(cohort, tmp_path / "eval"))
+    assert not (tmp_path / "eval" / "features").exists()
 
 
 def test_another_dataset_takes_the_place_of_the_shipped_one(cohort, tmp_path):

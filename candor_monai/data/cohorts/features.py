@@ -1,12 +1,14 @@
 """Features computed elsewhere and a table of labels: no images.
 
 Features: .npy (N, d) with its ids in a second file or in the label table's order; .npz with arrays ``features`` and
-``image_id``; Parquet or Arrow IPC with columns ``image_id`` and ``feature`` (a list), or one numeric column a
-dimension. Nothing is unpickled.
+``image_id``; Parquet or Arrow IPC with columns ``image_id`` and ``feature`` (a list), or one numbered column
+of floating-point numbers a dimension. Nothing is unpickled.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +174,21 @@ def _columnar(path: Path, id_column: str | None) -> tuple[list[str], np.ndarray]
         flat = column.flatten().to_numpy(zero_copy_only=False)
         return ids, flat.reshape(len(ids), -1)
     numeric = [f.name for f in table.schema if pa.types.is_floating(f.type)]
+    _check_one_series(numeric, path)
     if not numeric:
         raise UserError(f"{path}: needs a column 'feature' (a list) or one numeric column a dimension.")
     return ids, np.column_stack([table.column(n).to_numpy() for n in numeric])
+
+
+def _check_one_series(names: Sequence[str], path: Path) -> None:
+    """Several columns of numbers are features only when they are numbered alike, as f0, f1, …"""
+    stems = [re.sub(r"\d+$", "", name) for name in names]
+    for name, stem in zip(names, stems, strict=True):
+        if len(names) > 1 and (stem != stems[0] or stem == name):
+            raise UserError(
+                f"{path}: its columns of numbers are no numbered series ({names[0]!r}, {name!r}): labels or covariates "
+                "may be among them. Put the features into one list column 'feature', or number their columns."
+            )
 
 
 def _id_column(columns: list[str], given: str | None, path: Path) -> str:

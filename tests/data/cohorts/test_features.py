@@ -27,7 +27,9 @@ def folder(tmp_path):
     (tmp_path / "ids.txt").write_text("\n".join(IDS))
     pd.DataFrame({"image_id": IDS, "feature": list(MATRIX)}).to_parquet(tmp_path / "f.parquet")
     pd.DataFrame({"image_id": IDS, "feature": list(MATRIX)}).to_feather(tmp_path / "f.arrow")
-    pd.DataFrame(MATRIX, columns=list("wxyz")).assign(id=IDS).to_parquet(tmp_path / "wide.parquet")
+    pd.DataFrame(MATRIX, columns=["f0", "f1", "f2", "f3"]).assign(id=IDS, age=[50] * 6).to_parquet(
+        tmp_path / "wide.parquet"
+    )
     return tmp_path
 
 
@@ -45,6 +47,14 @@ def test_every_kind_says_the_same(folder, name, options):
     assert np.array_equal(cohort.features, MATRIX)
     assert labels_of(cohort, "Edema") == {"i0": 0, "i1": 1, "i2": 0, "i3": 1, "i4": 0, "i5": 1}
     assert cohort.groups()[1] == ("site=features|view=PA",)
+
+
+@pytest.mark.parametrize("extra", ["Edema", "age", "probability2x"])
+def test_labels_and_covariates_are_never_taken_for_features(folder, extra):
+    table = pd.DataFrame(MATRIX, columns=["f0", "f1", "f2", "f3"]).assign(id=IDS, **{extra: 0.5})
+    table.to_parquet(folder / "leak.parquet")
+    with pytest.raises(UserError, match=f"no numbered series .'f0', '{extra}'"):
+        load(folder, "leak.parquet")
 
 
 def test_npy_without_ids_follows_the_tables_order(folder):
