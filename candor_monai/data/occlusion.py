@@ -23,7 +23,7 @@ VIEW_REASONS: dict[str, str] = {
     "box_outside": "a box that lies entirely outside the image",
     "box_out_of_frame": "a box that does not fit the image, and no size of the image it was drawn on is given",
     "box_covers_image": "the annotation covers the whole image",
-    "mask_empty": "a mask without a single pixel",
+    "mask_empty": "a mask without a single pixel, or of one value throughout",
     "mask_shape": "a mask whose proportions are not those of the image",
     "no_control": "no place of the same size is free of annotations",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from .encode_loader import EncodeRecords, cohort_sources
 from .occlusion import (
     FILLS,
     MASK_MODES,
+    VIEW_REASONS,
     Piece,
     box_pieces,
     boxes_in_image,
@@ -194,15 +195,16 @@ class RetentionViews(Dataset):
         finally:
             results.close()
 
-    def rescaled(self, shapes: Mapping[int, tuple[int, int]]) -> int:
+    def rescaled(self, shapes: Mapping[int, tuple[int, int]], findings: Collection[str] | None = None) -> int:
         """How many boxes were drawn on an image of another size.
 
         Args:
             shapes: row of an image -> its rows and columns.
+            findings: those whose boxes count; None: all.
         """
         found = 0
-        for (row, _), annotation in self._plan.annotations.items():
-            if row in shapes:
+        for (row, finding), annotation in self._plan.annotations.items():
+            if row in shapes and (findings is None or finding in findings):
                 rows, columns = shapes[row]
                 given = np.isfinite(annotation.frames).all(axis=1)
                 found += int((given & (annotation.frames != (columns, rows)).any(axis=1)).sum())
@@ -265,7 +267,12 @@ class RetentionViews(Dataset):
         if path not in self._mask_pixels:
             if len(self._mask_pixels) >= 8:
                 self._mask_pixels.pop(next(iter(self._mask_pixels)))
-            self._mask_pixels[path] = self.pool.decode(path).pixels
+            try:
+                self._mask_pixels[path] = self.pool.decode(path).pixels
+            except DecodeError as error:
+                if error.reason == "constant":  # a flat image is refused before anybody sees of which value
+                    raise DecodeError("mask_empty", VIEW_REASONS["mask_empty"]) from error
+                raise
         return self._mask_pixels[path]
 
 

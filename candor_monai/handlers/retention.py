@@ -29,6 +29,7 @@ RETENTION_COLUMNS = (
     "level",
     "fill",
     "n_boxed",
+    "n_rescaled",
     "n_images",
     "n_patients",
     "n_control",
@@ -118,7 +119,8 @@ class RetentionHandler:
         """The rows of ``retention.csv``: one a finding, then one for all of them together."""
         features, present, reasons = self._features()
         entries = [_entries(self.views, finding, present, reasons) for finding in self._findings()]
-        rows = [self._row(part, "finding", [part], features) for part in entries]
+        shapes = self._shapes()
+        rows = [self._row(part, "finding", [part], features, shapes) for part in entries]
         if entries:
             whole = _Entries(
                 "",
@@ -127,10 +129,18 @@ class RetentionHandler:
                 np.concatenate([part.places for part in entries]),
                 sum((part.left_out for part in entries), Counter()),
             )
-            rows.append(self._row(whole, "task", entries, features))
+            rows.append(self._row(whole, "task", entries, features, shapes))
         return rows
 
-    def _row(self, part: _Entries, level: str, parts: Sequence[_Entries], features: np.ndarray) -> dict[str, Any]:
+    def _row(
+        self,
+        part: _Entries,
+        level: str,
+        parts: Sequence[_Entries],
+        features: np.ndarray,
+        shapes: Mapping[int, tuple[int, int]] | None,
+    ) -> dict[str, Any]:
+        findings = {one.finding for one in parts}
         return {
             "encoder": self.encoder,
             "task": self.views.cohort.task.name,
@@ -138,6 +148,7 @@ class RetentionHandler:
             "level": level,
             "fill": self.views.fill,
             "n_boxed": part.boxed,
+            "n_rescaled": None if shapes is None else self.views.rescaled(shapes, findings),
             **self._measured(part, parts, features).row(),
             "left_out": "; ".join(f"{reason}: {n}" for reason, n in sorted(part.left_out.items())) or None,
         }
@@ -161,6 +172,20 @@ class RetentionHandler:
 
     def _findings(self) -> list[str]:
         return list(dict.fromkeys(sorted(view.finding for view in self.views.views if view.finding)))
+
+    def _shapes(self) -> dict[int, tuple[int, int]] | None:
+        """Rows and columns of the images that were decoded, as the store holds them; None without a store."""
+        if self.store is None:
+            return None
+        originals = [place for place, view in enumerate(self.views.views) if view.kind == "original"]
+        sources = self.views.sources(self.sources).take(np.array(originals, dtype=np.int64))
+        known = self.store.provenance([self.views.views[place].view_id for place in originals], sources)
+        sizes = zip(known["present"], known["rows"], known["columns"], strict=True)
+        return {
+            self.views.views[place].row: (int(rows), int(columns))
+            for place, (present, rows, columns) in zip(originals, sizes, strict=True)
+            if present and rows == rows and columns == columns  # not NaN
+        }
 
     def _features(self) -> tuple[np.ndarray, np.ndarray, dict[str, str]]:
         """Features of the views, which are present, and why the others are not."""

@@ -21,6 +21,7 @@ from .resampling import Interval, Replicates, patient_weights, percentile_interv
 
 MIN_PATIENTS = 10
 MAX_PAIRS = 4096
+MIN_SPREAD = 0.01  # least 1 − c by which retention is standardised: below it, noise decides the quotient
 # Column of retention.csv (each with its interval, <column>_lo and <column>_hi) -> attribute of Retention.
 COLUMNS = {
     "retention": "rho",
@@ -47,7 +48,7 @@ class Retention:
         drop, drop_control: 1 − ρ of both.
         difference: mean of ρ_control − ρ over the images with a control; positive where the finding matters more.
         baseline: c, the mean similarity of different patients' images.
-        standardised, standardised_control: (ρ − c)/(1 − c).
+        standardised, standardised_control: (ρ − c)/(1 − c); none where 1 − c is below ``MIN_SPREAD``.
         per_image: columns ``row, rho, rho_control`` (NaN without a control), for tables and figures.
     """
 
@@ -78,7 +79,10 @@ class Retention:
             columns[column] = interval.estimate
             columns[f"{column}_lo"], columns[f"{column}_hi"] = interval.lo, interval.hi
         columns["status"] = "ok" if self.rho.estimate is not None else "insufficient"
-        columns["reason"] = self.rho.reason or self.rho_control.reason
+        told = [self.rho.reason or self.rho_control.reason]
+        if self.rho.estimate is not None and self.standardised.estimate is None:
+            told.append(f"standardised: {self.standardised.reason}")
+        columns["reason"] = "; ".join(reason for reason in told if reason) or None
         return columns
 
 
@@ -163,7 +167,7 @@ def retention(
     gap = _mean((rho_control - rho)[paired_rows], paired_weights, paired_patients)
     pair_weights = weights[codes[pairs[:, 0]]].astype(np.float64) * weights[codes[pairs[:, 1]]]
     base = _mean(between, pair_weights, len(names))
-    alike = "all images are alike to this encoder" if len(pairs) else "no two patients"
+    alike = f"all images are alike to this encoder (1 - c below {MIN_SPREAD})" if len(pairs) else "no two patients"
     return Retention(
         n_images=n,
         n_patients=len(names),
@@ -292,7 +296,8 @@ def _one_minus(mean: Replicates) -> Replicates:
 
 
 def _standardised(mean: Replicates, base: Replicates) -> Replicates:
-    """(ρ − c)/(1 − c) with c recomputed in each resample, as a ratio."""
+    """(ρ − c)/(1 − c) with c recomputed in each resample, as a ratio; without value where the images are too alike."""
+    close = base.estimate is not None and 1.0 - base.estimate < MIN_SPREAD
 
     def ratio(rho: np.ndarray, n: np.ndarray, c: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         below = np.where((n > 0) & (m > 0) & (m - c > 1e-12 * m), n * (m - c), 0.0)
@@ -300,7 +305,8 @@ def _standardised(mean: Replicates, base: Replicates) -> Replicates:
 
     one = ratio(*(np.array([v]) for v in (mean.numerator, mean.denominator, base.numerator, base.denominator)))
     many = ratio(mean.numerators, mean.denominators, base.numerators, base.denominators)
-    return Replicates(float(one[0][0]), float(one[1][0]), *many, min(mean.patients or 0, base.patients or 0))
+    numerator, denominator = (0.0, 0.0) if close else (float(one[0][0]), float(one[1][0]))
+    return Replicates(numerator, denominator, *many, min(mean.patients or 0, base.patients or 0))
 
 
 def _interval(replicates: Replicates, nothing: str) -> Interval:

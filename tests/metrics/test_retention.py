@@ -125,7 +125,22 @@ def test_an_encoder_whose_features_are_all_alike_has_no_standardised_value():
     )
     assert found.baseline.estimate == pytest.approx(1)
     assert found.standardised.estimate is None
-    assert found.standardised.reason == "all images are alike to this encoder"
+    assert found.standardised.reason == "all images are alike to this encoder (1 - c below 0.01)"
+
+
+@pytest.mark.parametrize("degrees, defined", [(8.0, False), (8.2, True)])
+def test_nothing_is_standardised_by_next_to_nothing(degrees: float, defined: bool):
+    # two images so many degrees apart: c = cos 8° = 0.9903, cos 8.2° = 0.9898; covering turns each by 90°
+    angle = np.radians(degrees)
+    original = np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)]])
+    covered = np.array([[0.0, 1.0], [-np.sin(angle), np.cos(angle)]])
+    row = retention(original, covered, original, np.ones(2, bool), ["a", "b"], ["p", "q"], resamples=10).row()
+    c = np.cos(angle)
+    assert (row["retention"], row["baseline"]) == (pytest.approx(0, abs=1e-12), pytest.approx(c))
+    assert row["standardised"] == (pytest.approx(-c / (1 - c)) if defined else None)
+    assert row["standardised_control"] == (pytest.approx(1) if defined else None)
+    alike = "standardised: all images are alike to this encoder (1 - c below 0.01)"
+    assert row["reason"] == "fewer than 10 patients (2)" + ("" if defined else f"; {alike}")
 
 
 def test_degenerate_inputs():
