@@ -171,7 +171,9 @@ def total_margin_replicates(
     )
     rows, positive = everything[chosen], label[chosen]
     halves, lists = _prepared(cell, rows, features, units, bits, k, same_patient)
-    near = halves.mean_distance(lists[1], halves.negative_half) - halves.mean_distance(lists[0], halves.positive_half)
+    with np.errstate(invalid="ignore"):  # a half without candidates of either kind: undefined, and left out below
+        near = halves.mean_distance(lists[1], halves.negative_half)
+        near -= halves.mean_distance(lists[0], halves.positive_half)
     inside = np.stack([halves.query_half == side for side in (1, 2)])
     below = inside[:, positive].sum(axis=1) * (weight / positive.sum())
     table = _auroc_table(near, inside, positive)
