@@ -174,6 +174,12 @@ def _finish(source: Source, draft: Draft, task: Task, chosen: Mapping[str, Any])
         # images are encoded in the order of their ids; a reader that fetches ahead wants to know what is left of them
         expect(draft.records.sort_values("image_id")["image"].tolist())
     ids = set(draft.records["image_id"])
+    absent = {
+        name: int((~table["image_id"].isin(ids)).sum())
+        for name, table in (("boxes", draft.boxes), ("masks", draft.masks))
+    }
+    if any(absent.values()):
+        draft.notes["annotations_without_image"] = {name: count for name, count in absent.items() if count}
     boxes = _of_kept(draft.boxes, ids, draft.findings)
     masks = _of_kept(draft.masks, ids, draft.findings)
     counts = {

@@ -53,6 +53,15 @@ def test_twelve_findings_by_the_vocabulary(tmp_path):
     assert cohort.task.weight("Pneumothorax") == 3
 
 
+def test_boxes_of_images_that_are_not_there_are_counted(tmp_path):
+    tree(tmp_path)
+    boxes = BOXES + "00000009_000.png,Mass,1,2,3,4,,,\n"
+    (tmp_path / "BBox_List_2017.csv").write_text(boxes)
+    cohort = load_cohort("nih_cxr", tmp_path)
+    assert len(cohort.boxes) == 1
+    assert cohort.counts["annotations_without_image"] == {"boxes": 1}
+
+
 def test_two_versions_of_the_table(tmp_path):
     tree(tmp_path)
     tree(tmp_path, "Data_Entry_2017.csv")
