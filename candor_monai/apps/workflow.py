@@ -42,7 +42,8 @@ def shipped_keys() -> frozenset[str]:
     """Top-level keys that the shipped bundles' config files declare."""
     keys: set[str] = set()
     for config in sorted(resource("bundles").glob("*/configs/*.yaml")):
-        keys.update(key.lstrip("+") for key in read_yaml(config))
+        if not config.name.startswith("tracking_"):
+            keys.update(key.lstrip("+") for key in read_yaml(config))
     return frozenset(keys)
 
 
