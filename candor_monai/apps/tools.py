@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..utils.errors import UserError
+from ..utils.names import unknown
 from ..utils.told import told_briefly
 from . import options
 
@@ -121,6 +122,92 @@ def export_encoder(encoder: Any, output: Any, weights_dir: Any = None) -> Path:
     root = export_encoder_bundle(card, folder, options.path("weights_dir", weights_dir))
     print(f"bundle of {encoder} in {root}")
     return root
+
+
+@told_briefly
+def compare_sites(results: Any, sites: Any = None, output: Any = None) -> list[dict[str, Any]]:
+    """Put several sites' results into one table, with the findings pooled over the sites, print and write it.
+
+    Args:
+        results: output folders, one a site and encoder.
+        sites: name of each folder's site; None takes the folders' names.
+        output: folder for ``sites.csv``; None only prints.
+    """
+    from ..networks.table import format_table
+    from ..visualize.csv_files import write_csv
+    from .sites import COLUMNS, read_sites, site_rows
+
+    folders = _needed("results", options.names("results", results))
+    named = options.names("sites", sites) or tuple(Path(folder).name for folder in folders)
+    if len(named) != len(folders):
+        raise UserError(f"--sites names {len(named)} sites for {len(folders)} result folders.")
+    rows = site_rows(read_sites(folders), named)
+    shown = ("site", "encoder", "finding", "D", "D_total_lo", "D_total_hi", "n_queries", "status")
+    rounded = [{k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+    print(format_table(rounded, shown))
+    target = options.path("output", output)
+    if target is not None:
+        write_csv(target / "sites.csv", rows, COLUMNS)
+    return rows
+
+
+@told_briefly
+def plan(
+    D: Any = None,
+    difference: Any = None,
+    power: Any = 0.8,
+    results: Any = None,
+    finding: Any = None,
+    images_per_patient: Any = None,
+    design_effect: Any = None,
+) -> Any:
+    """How many labelled positives tell D from chance, or two encoders apart? By simulation.
+
+    Args:
+        D: the value to be told from 1/2; with ``difference``, D of the better encoder.
+        difference: how much larger D of the other encoder is; None: against chance.
+        power: wanted probability of finding it.
+        results: output folder of an evaluation, whose own clustering is taken.
+        finding: of that evaluation; None takes its first one that has a total interval.
+        images_per_patient, design_effect: where no evaluation is at hand.
+    """
+    from ..metrics.planning import Clustering, clustering_of, plan_against_chance, plan_difference
+    from .comparison import read_cell
+
+    theta = _needed("D", options.number(0.0)("D", D))
+    given = {
+        "images_per_patient": options.number(1.0)("images_per_patient", images_per_patient),
+        "design_effect": options.number(0.0)("design_effect", design_effect),
+    }
+    try:
+        kind = Clustering(**{name: value for name, value in given.items() if value is not None})
+        folder = options.path("results", results)
+        if folder is not None:
+            cell = read_cell(folder)
+            splits = {key[1]: found.splits["D"] for key, found in cell.companions.items() if "D" in found.splits}
+            name = options.text("finding", finding)
+            if name is not None and name not in splits:
+                raise unknown("finding with a total interval:", name, [key for key in splits if key])
+            usable = [name] if name is not None else [key for key in splits if key and splits[key].reason is None]
+            if not usable:
+                raise UserError(
+                    f"{folder}: no finding has a total interval; give --images_per_patient and --design_effect."
+                )
+            kind = clustering_of(splits[usable[0]])
+        wanted = options.number(0.01)("power", power)
+        gap = options.number(0.0)("difference", difference)
+        found = plan_against_chance(theta, wanted, kind) if gap is None else plan_difference(theta, gap, wanted, kind)
+    except ValueError as error:
+        raise error if isinstance(error, UserError) else UserError(str(error)) from error
+    what = "from chance" if gap is None else f"from an encoder with D = {theta + gap:.3f}"
+    alike = "" if gap is None else f", correlation of the encoders {kind.correlation:.2f}"
+    print(
+        f"To tell D = {theta:.3f} {what} with probability {found.power:.2f} at the 5 % level:\n"
+        f"{found.queries} labelled positive images of {found.patients} patients, and as many negative patients.\n"
+        f"Taken as known: {kind.images_per_patient:.2f} positive images a patient, design effect "
+        f"{kind.design_effect:.2f}{alike}."
+    )
+    return found
 
 
 def _card(encoder: Any) -> str | Path | dict[str, Any]:
