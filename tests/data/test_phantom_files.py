@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 
 import numpy as np
@@ -27,9 +26,7 @@ from candor_monai.utils import UserError
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("calibration") / "cohort"
-    before = time.process_time()
-    cohort = load_cohort("calibration", folder)
-    return cohort, time.process_time() - before
+    return load_cohort("calibration", folder)
 
 
 def test_the_plan_has_two_findings_in_four_groups():
@@ -48,12 +45,8 @@ def test_the_plan_has_two_findings_in_four_groups():
     assert plan_phantoms(1) != plan
 
 
-def test_writing_takes_at_most_five_seconds(written):
-    assert written[1] < 5
-
-
 def test_the_cohort_is_what_its_card_says(written):
-    cohort, _ = written
+    cohort = written
     described = cohort.describe()
     assert all(row["expected"] == row["found"] for row in described["expected"])
     assert cohort.findings == tuple(FINDINGS)
@@ -64,7 +57,7 @@ def test_the_cohort_is_what_its_card_says(written):
 
 
 def test_every_way_of_storing_shows_the_planned_pixels(written):
-    cohort, _ = written
+    cohort = written
     plan = plan_phantoms()
     kinds: Counter = Counter()
     for i, image in enumerate(plan):
@@ -82,7 +75,7 @@ def test_every_way_of_storing_shows_the_planned_pixels(written):
 
 
 def test_boxes_hold_the_marker(written):
-    cohort, _ = written
+    cohort = written
     plan = {image.image_id: (i, image) for i, image in enumerate(plan_phantoms())}
     for box in cohort.boxes.head(10).itertuples():
         i, image = plan[box.image_id]
@@ -98,7 +91,7 @@ def test_boxes_hold_the_marker(written):
 
 
 def test_the_headers_are_whole(written):
-    cohort, _ = written
+    cohort = written
     seen = set()
     for i in range(0, len(cohort), 50):
         dataset = pydicom.dcmread(cohort.path(i))
@@ -111,7 +104,7 @@ def test_the_headers_are_whole(written):
 
 
 def test_it_is_used_again_and_never_mistaken(written, tmp_path):
-    cohort, _ = written
+    cohort = written
     before = (cohort.root / "labels.csv").stat().st_mtime_ns
     assert phantom_folder(cohort.root) == cohort.root
     assert (cohort.root / "labels.csv").stat().st_mtime_ns == before

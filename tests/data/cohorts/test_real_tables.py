@@ -10,7 +10,6 @@ import gzip
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 
 import numpy as np
@@ -55,9 +54,7 @@ def as_expected(cohort, *but):
 
 def test_chexpert(wheel, tmp_path):
     (tmp_path / "train.csv").write_bytes(gzip.decompress((wheel / "chexpert_train.csv.gz").read_bytes()))
-    start = time.perf_counter()
     cohort = load_cohort("chexpert", tmp_path, check_files=False, views=["AP", "PA", "Lateral"])
-    seconds = time.perf_counter() - start
     assert as_expected(cohort, "rows of valid.csv") == []
     assert len(cohort) == 223_414 - 17
     order = (
@@ -72,8 +69,6 @@ def test_chexpert(wheel, tmp_path):
     for view, counts in known.items():
         assert positives(cohort, view) == dict(zip(order.split(","), counts, strict=True))
     assert cohort.counts["left_out"] == {"frontal image with AP/PA = LL or RL": 17}
-    # 5 s on two idle cores; the machine that runs the tests may be busy
-    assert seconds < 20
 
 
 def test_chexpert_missing_files_are_found_by_listing(wheel, tmp_path):
