@@ -193,6 +193,10 @@ ALLOWED = [
     r"@(\w+::)*\w+ is None",
     r"getattr\(@(\w+::)*dataloader, 'images', 0\)",
     r"str\(@results_dir( / '[\w.]+')?\)",
+    r"@cohort_data\.(name|fingerprint\(\)|task\.name)",
+    r"monai\.utils\.path_to_sqlite_uri\(str\(@results_dir / '[\w.]+'\)\)",
+    r"torch\.distributed\.is_available\(\) and torch\.distributed\.is_initialized\(\)"
+    r" and torch\.distributed\.get_rank\(\) > 0",
     r"torch\.nn\.Identity\(\)",
     r"torch\.device\('cuda:0' if torch\.cuda\.is_available\(\) else 'cpu'\)",
     r"'image_list' if @dataset_dir or @images else 'calibration'",
