@@ -42,6 +42,7 @@ from .comparison import CellResults, compare, merged, read_cell
 from .distributed import go_on_alone, tell
 from .head_agreement import trend_rows
 from .head_study import HeadStudyOptions, run_head_study
+from .head_tables import write_tables
 from .opening import CALIBRATION, open_pool, probe_options, publishers_split_of, recorded, scored_observations
 from .options import RunOptions, name_or_card
 from .running import claim
@@ -341,7 +342,7 @@ def write_comparison(
     """
     document = merged(cells, compare(cells, probe_table(cells)))
     if options.probe:
-        document |= head_tables(cells, contexts, options, document["warnings"])
+        document |= head_tables(cells, contexts, options, document["warnings"], folder / "tables")
     for name in ("probe", "retention"):
         rows = [row for cell in cells for row in cell.results.get(name) or ()]
         if rows:
@@ -380,7 +381,11 @@ def write_comparison(
 
 
 def head_tables(
-    cells: Sequence[CellResults], contexts: Mapping[str, RunContext], options: RunOptions, warnings: list[str]
+    cells: Sequence[CellResults],
+    contexts: Mapping[str, RunContext],
+    options: RunOptions,
+    warnings: list[str],
+    folder: Path,
 ) -> dict[str, list[dict[str, Any]]]:
     """Tables of the heads' errors, of rules over several heads, of error detection, and of trends.
 
@@ -389,6 +394,7 @@ def head_tables(
         contexts: by encoder name.
         options: of the run.
         warnings: what a reader must know is added here; so is why there are no tables.
+        folder: where the table of error detection goes as Markdown, LaTeX and CSV (r and confidence of Table 3).
     """
     first = contexts[cells[0].encoder]
     _, present = first.features()
@@ -403,6 +409,8 @@ def head_tables(
         warnings.append(f"no tables of head errors: {reason}")
         return {}
     warnings.extend(text for text in found.warnings if text not in warnings)
+    detection = next(table for table in found.tables if table.name == "table_3")
+    write_tables([dataclasses.replace(detection, name="error_detection")], folder, found.warnings)
     by_encoder = {cell.encoder: cell.rows for cell in cells}
     cards = {cell.encoder: cell.results["encoders"][0] for cell in cells}
     trends = trend_rows(found.probe, by_encoder, cards, {}, observations.task)

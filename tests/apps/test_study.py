@@ -50,6 +50,8 @@ def test_one_document_holds_both_encoders_and_their_comparison(finished):
     assert difference["difference"] == values["blind"] - values["marker"]
     assert (finished / "report.html").stat().st_size > 10_000
     assert (finished / "figures").is_dir()
+    assert (finished / "tables" / "error_detection.md").is_file()
+    assert {row["encoder"] for row in results["head_errors"] if row["encoder"]} == {"blind", "marker"}
 
 
 def test_a_cell_is_what_a_single_run_gives(finished, cohort, tmp_path):
