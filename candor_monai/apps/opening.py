@@ -92,6 +92,9 @@ def open_encoder(options: RunOptions, device: Any) -> Any:
             device=str(device),
             precision=options.precision,
             feature_point=options.feature_point,
+            processor=options.encoder_processor,
+            channels_last=options.channels_last,
+            compile=options.compile,
         )
 
 

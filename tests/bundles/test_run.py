@@ -124,6 +124,16 @@ def test_a_feature_is_kept_for_its_own_preprocessing_only(cohort, tmp_path):
     assert workflow.parser.get_parsed_content("context").counts["images_encoded"] == IMAGES
 
 
+def test_how_an_encoder_is_run_reaches_it_and_its_features_are_kept_apart(cohort, tmp_path):
+    options = table_options(cohort, tmp_path / "eval")
+    run_bundle("encode", **options)
+    workflow = run_bundle("encode", channels_last="true", **options)
+    assert workflow.parser.get_parsed_content("network_def").channels_last
+    assert len(list((tmp_path / "eval" / "features").iterdir())) == 2
+    with pytest.raises(SystemExit, match="at_225"):
+        run_bundle("encode", encoder_processor="at_225", **options)
+
+
 def test_a_card_of_ones_own_by_its_path(cohort, tmp_path):
     card = (resource("configs", "encoders") / "blind.yaml").read_text().replace("name: blind", "name: mine")
     (tmp_path / "mine.yaml").write_text(card)
