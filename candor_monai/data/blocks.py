@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 EMPTY = -1
+MOST_EXTRA = 1.25  # forward passes that keeping places may cost, relative to the fewest
 
 
 def fixed_blocks(image_ids: Sequence[str], batch_size: int) -> np.ndarray:
@@ -37,9 +38,9 @@ def work_blocks(
     """The blocks that one process has to forward.
 
     An image keeps its place in its block and the block its size, whatever else is missing: so an interrupted run that
-    is taken up again forwards the same batches as one that was not. Only when that would cost more than twice the
-    forward passes (a few images scattered over many blocks, as after new images came to a cohort) are the missing ids
-    cut into blocks of their own.
+    is taken up again forwards the same batches as one that was not. Only when that would cost a quarter more forward
+    passes (images scattered over many blocks, as after new images came to a cohort, or views beside originals that are
+    stored) are the missing ids cut into blocks of their own.
 
     Args:
         image_ids: N distinct ids of the whole cohort.
@@ -66,7 +67,7 @@ def work_blocks(
     wanted = np.append(np.asarray(missing, dtype=bool), False)[blocks]
     blocks = np.where(wanted, blocks, EMPTY)[wanted.any(axis=1)]
     needed = -(-int(wanted.sum()) // batch_size)
-    if len(blocks) > 2 * needed:
+    if len(blocks) > MOST_EXTRA * needed:
         blocks = _cut(blocks[blocks != EMPTY], batch_size)
     return blocks[rank::world_size]
 
