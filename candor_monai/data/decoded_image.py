@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from candor_monai.utils.errors import UserError
+from candor_monai.utils.errors import DecodeError, UserError
 
 # Reason code of a rejected image -> what it says. docs/images.md prints this table; a test compares them.
 REASONS: dict[str, str] = {
@@ -90,6 +90,29 @@ class DecodeOptions:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UserError(f"decoding option {name}={value!r}: use a whole number of at least {least}")
+
+    def chosen_frame(self, frames: int) -> int:
+        """The frame to show of a file of ``frames``, from 0.
+
+        Raises:
+            DecodeError: there are several and none is chosen, or the chosen one does not exist.
+        """
+        if self.frame is None:
+            if frames > 1:
+                raise DecodeError("multi_frame", f"{frames} frames; choose one with the option frame")
+            return 0
+        if self.frame >= frames:
+            raise DecodeError("bad_frame", f"frame {self.frame} of {frames} (counted from 0)")
+        return self.frame
+
+    def check_size(self, rows: int, columns: int) -> None:
+        """Refuse an image of more pixels than allowed.
+
+        Raises:
+            DecodeError: it has.
+        """
+        if rows * columns > self.max_pixels:
+            raise DecodeError("too_large", f"{rows}×{columns} pixels, allowed are {self.max_pixels}")
 
     def as_dict(self) -> dict[str, Any]:
         """The options as plain values, for a worker, a fingerprint or a run record."""

@@ -56,8 +56,7 @@ def _shown(header: Header, options: DecodeOptions) -> DecodedImage:
     rows, columns = header.integer("Rows"), header.integer("Columns")
     if rows <= 0 or columns <= 0:
         raise DecodeError("bad_header", f"the header says {rows} rows × {columns} columns")
-    if rows * columns > options.max_pixels:
-        raise DecodeError("too_large", f"{rows}×{columns} pixels, allowed are {options.max_pixels}")
+    options.check_size(rows, columns)
     samples = header.integer("SamplesPerPixel", 1)
     photometric = str(header.raw("PhotometricInterpretation") or "").strip().upper()
     if not photometric:
@@ -67,7 +66,9 @@ def _shown(header: Header, options: DecodeOptions) -> DecodedImage:
     if samples != (1 if photometric.startswith(("MONOCHROME", "PALETTE")) else 3):
         raise DecodeError("bad_header", f"{samples} samples a pixel do not fit {photometric}")
     frames = header.integer("NumberOfFrames", 1) or 1
-    frame = _chosen_frame(frames, options)
+    if frames < 1:
+        raise DecodeError("bad_header", f"NumberOfFrames is {frames}")
+    frame = options.chosen_frame(frames)
     if not pixel_data:
         raise DecodeError("truncated", "the pixel data element is empty")
 
@@ -89,18 +90,6 @@ def _shown(header: Header, options: DecodeOptions) -> DecodedImage:
     if photometric.startswith("MONOCHROME"):
         return _grey(header, stored, about, codec, frame, frames, options)
     return _colour(header, stored, about, photometric, codec, frame, frames)
-
-
-def _chosen_frame(frames: int, options: DecodeOptions) -> int:
-    if frames < 1:
-        raise DecodeError("bad_header", f"NumberOfFrames is {frames}")
-    if options.frame is None:
-        if frames > 1:
-            raise DecodeError("multi_frame", f"{frames} frames; choose one with the option frame")
-        return 0
-    if options.frame >= frames:
-        raise DecodeError("bad_frame", f"frame {options.frame} of {frames} (counted from 0)")
-    return options.frame
 
 
 def _pixel_format(

@@ -53,15 +53,8 @@ def decode_nifti(data: bytes, options: DecodeOptions) -> DecodedImage:
     if len(shape) < 2 or min(shape) < 1:
         raise DecodeError("bad_header", f"a NIfTI array of shape {shape} is no image")
     columns, rows = shape[:2]
-    if rows * columns > options.max_pixels:
-        raise DecodeError("too_large", f"{rows}×{columns} pixels, allowed are {options.max_pixels}")
-    frame = options.frame
-    if frame is None:
-        if frames > 1:
-            raise DecodeError("multi_frame", f"{frames} frames; choose one with the option frame")
-        frame = 0
-    if frame >= frames:
-        raise DecodeError("bad_frame", f"frame {frame} of {frames} (counted from 0)")
+    options.check_size(rows, columns)
+    frame = options.chosen_frame(frames)
     size = rows * columns * stored_type.itemsize
     if begin < 0 or len(data) < begin + size * frames:
         raise DecodeError("truncated", f"pixel data: {size * frames} bytes expected, {max(len(data) - begin, 0)} found")

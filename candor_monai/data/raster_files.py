@@ -46,10 +46,11 @@ def decode_raster(data: bytes, name: str, options: DecodeOptions) -> DecodedImag
         try:
             image: Any = Image.open(io.BytesIO(data), formats=(name.upper(),))
             frames = int(getattr(image, "n_frames", 1))
-            frame = _chosen(image, frames, options)
+            frame = options.chosen_frame(frames)
+            if options.frame is not None:
+                image.seek(frame)
             rows, columns = image.height, image.width
-            if rows * columns > options.max_pixels:
-                raise DecodeError("too_large", f"{rows}×{columns} pixels, allowed are {options.max_pixels}")
+            options.check_size(rows, columns)
             end = {"jpeg": b"\xff\xd9", "png": b"IEND"}.get(name, b"")
             if end not in data[-65536:]:  # Pillow forgives a missing end where all rows could be read
                 raise DecodeError("truncated", f"the {name.upper()} data of {len(data)} bytes has no end marker")
@@ -76,17 +77,6 @@ def decode_raster(data: bytes, name: str, options: DecodeOptions) -> DecodedImag
                 notes.append("exif_orientation")
             image = turned
         return _shown(image, name, frame, frames, notes, options)
-
-
-def _chosen(image: Any, frames: int, options: DecodeOptions) -> int:
-    if options.frame is None:
-        if frames > 1:
-            raise DecodeError("multi_frame", f"{frames} frames; choose one with the option frame")
-        return 0
-    if options.frame >= frames:
-        raise DecodeError("bad_frame", f"frame {options.frame} of {frames} (counted from 0)")
-    image.seek(options.frame)
-    return options.frame
 
 
 def _shown(image: Any, name: str, frame: int, frames: int, notes: list[str], options: DecodeOptions) -> DecodedImage:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from candor_monai.utils import first_line
+
 from .encoders import FrozenEncoder
 from .probes import noise_image, plain_image, probe_image
 from .weights import state_digest
@@ -54,8 +56,7 @@ def _run(name: str, check: Callable[[FrozenEncoder], str], encoder: FrozenEncode
     except _Warn as reason:
         return CheckResult(name, "warning", str(reason))
     except Exception as error:  # the point of a check is to say what went wrong, whatever it was
-        lines = str(error).strip().splitlines()
-        return CheckResult(name, "failed", lines[0][:300] if lines else type(error).__name__)
+        return CheckResult(name, "failed", first_line(error, 300))
 
 
 def _require(holds: bool, message: str) -> None:

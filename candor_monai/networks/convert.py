@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from candor_monai.utils import UserError, WeightsError, atomic_path
+from candor_monai.utils import UserError, WeightsError, atomic_path, first_line
 
 from .cards import EncoderCard, load_card
 from .weights import file_sha256, read_state
@@ -109,10 +109,7 @@ def _unpickle(source: Path) -> Any:
             f"{source}: asks for {error}, which conversion does not allow; a file of weights needs nothing of the kind."
         ) from error
     except Exception as error:  # a damaged pickle raises almost anything
-        lines = str(error).strip().splitlines()
-        raise WeightsError(
-            f"{source}: damaged, truncated or not a torch file: {lines[0][:200] if lines else type(error).__name__}"
-        ) from error
+        raise WeightsError(f"{source}: damaged, truncated or not a torch file: {first_line(error)}") from error
 
 
 class _RefusedError(pickle.UnpicklingError):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from candor_monai.utils import UserError, WeightsError, unknown
+from candor_monai.utils import UserError, WeightsError, first_line, unknown
 
 from .backbones import Backbone
 from .cards import CODE_VERSION, EncoderCard, load_card
@@ -310,11 +310,9 @@ def check_loaded(module: FrozenEncoder) -> None:
         else:
             second = tokens[:, 0] if module.feature_point == "cls" else module.backbone.mean_patch(tokens)
     except Exception as error:  # whatever a model raises, its owner is told which one and on what
-        lines = str(error).strip().splitlines()
         hint = " It is compiled (torch.compile); without compile it may work." if module.compiled else ""
         raise WeightsError(
-            f"encoder {name!r} cannot encode a test image of 224 × 224: "
-            f"{lines[0][:300] if lines else type(error).__name__}{hint}"
+            f"encoder {name!r} cannot encode a test image of 224 × 224: {first_line(error, 300)}{hint}"
         ) from error
     if first.shape != (1, module.dimension):
         raise WeightsError(

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from candor_monai.utils import UserError, WeightsError, atomic_write
+from candor_monai.utils import UserError, WeightsError, atomic_write, first_line
 
 from .cards import GoldenCard
 from .encoders import FrozenEncoder
@@ -170,7 +170,7 @@ def _published_values(golden: GoldenCard, folder: Path) -> Tensor | None:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged file makes torch say
-        raise WeightsError(f"{path}: not a tensor file: {str(error).splitlines()[0][:200]}") from error
+        raise WeightsError(f"{path}: not a tensor file: {first_line(error)}") from error
     return content.detach().float().flatten()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from candor_monai.utils import WeightsError
+from candor_monai.utils import WeightsError, first_line
 
 from .cards import EncoderCard
 from .weights import source_of
@@ -89,8 +89,7 @@ def fetch(card: EncoderCard) -> Path:
     except hub.EntryNotFoundError as error:
         raise WeightsError(f"{what}: the repository does not hold the file wanted. {how_to(card)}") from error
     except (hub.HfHubHTTPError, hub.HFValidationError, OSError) as error:
-        first = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
-        raise WeightsError(f"{what}: the download failed: {first}. {how_to(card)}") from error
+        raise WeightsError(f"{what}: the download failed: {first_line(error)}. {how_to(card)}") from error
     return Path(folder)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from candor_monai.utils import UserError
+from candor_monai.utils import UserError, first_line
 
 from .backbones import Backbone, OpenClipBackbone
 from .cards import EncoderCard, ProcessorCard
@@ -73,10 +73,9 @@ def build_backbone(card: EncoderCard, folder: Path | None = None) -> Backbone:
     except UserError:
         raise
     except (TypeError, ValueError, KeyError, RuntimeError, AssertionError, AttributeError) as error:
-        lines = str(error).strip().splitlines()
         raise UserError(
             f"encoder {card.name!r}: {card.loader} cannot build {card.architecture or card.target!r} with the card's "
-            f"kwargs: {lines[0][:300] if lines else type(error).__name__}"
+            f"kwargs: {first_line(error, 300)}"
         ) from error
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from candor_monai.utils import UserError, WeightsError
+from candor_monai.utils import UserError, WeightsError, first_line
 
 from .backbones import Backbone, CallableBackbone
 from .cards import EncoderCard
@@ -51,11 +51,7 @@ def load_exported(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dic
     try:
         program = torch.export.load(path)
     except Exception as error:  # torch raises many kinds for a damaged program
-        lines = str(error).strip().splitlines()
-        raise WeightsError(
-            f"{path}: not an exported program of this torch, or damaged: "
-            f"{lines[0][:200] if lines else type(error).__name__}"
-        ) from error
+        raise WeightsError(f"{path}: not an exported program of this torch, or damaged: {first_line(error)}") from error
     backbone = CallableBackbone(
         _Exported(program.module()), tuple(card.points), card.prefix_tokens, card.kwargs.get("output")
     )
@@ -117,8 +113,7 @@ def load_bundle(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dict[
     try:
         model = parser.get_parsed_content(name)
     except Exception as error:  # whatever the bundle's own config raises
-        lines = str(error).strip().splitlines()
-        raise UserError(f"{config}: {name} cannot be built: {lines[0][:200] if lines else error}") from error
+        raise UserError(f"{config}: {name} cannot be built: {first_line(error)}") from error
     path = find_file(folder, card.files or ("models/model.pt",), card)
     digest = check_sha256(path, card)
     load_strict(model, select_state(read_state(path), card, path), card, path)

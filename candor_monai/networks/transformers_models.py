@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from candor_monai.utils import UserError, WeightsError
+from candor_monai.utils import UserError, WeightsError, first_line
 
 from .backbones import Backbone, TransformersBackbone
 from .cards import EncoderCard
-from .weights import check_sha256, complain, find_file, is_pointer, source_of
+from .weights import check_content, check_sha256, complain, find_file, open_safetensors, source_of
 
 # Parts of image–text and pretraining checkpoints that an image encoder does not need.
 _NOT_THE_IMAGE_SIDE = re.compile(
@@ -56,10 +56,9 @@ def load_transformers(card: EncoderCard, folder: Path | None) -> tuple[Backbone,
         with _quiet():
             model, info = model_class.from_pretrained(str(folder), **options)
     except (OSError, RuntimeError, ValueError, EOFError, KeyError, ImportError) as error:
-        lines = str(error).strip().splitlines()
         raise WeightsError(
             f"{path}: cannot be loaded as {card.title} (encoder {card.name!r}): "
-            f"{lines[0][:300] if lines else type(error).__name__}. Expected: {source_of(card)}."
+            f"{first_line(error, 300)}. Expected: {source_of(card)}."
         ) from error
     complain(
         card,
@@ -149,24 +148,10 @@ def _config(card: EncoderCard, folder: Path | None, model_class: Any) -> Any:
 
 def _check_readable(path: Path) -> None:
     """Damage that the library would report in its own words is found here."""
-    from safetensors import SafetensorError, safe_open
-
-    size = path.stat().st_size
-    if size == 0:
-        raise WeightsError(f"{path}: the file is empty; copy it again.")
-    if is_pointer(path):
-        raise WeightsError(
-            f"{path}: this is a Git LFS pointer of {size} bytes, not the weights; fetch the file itself (git lfs pull)."
-        )
+    check_content(path)
     if path.suffix == ".safetensors":
-        try:
-            with safe_open(path, framework="pt"):
-                pass
-        except (SafetensorError, OSError) as error:
-            raise WeightsError(
-                f"{path}: damaged or truncated safetensors ({size} bytes); compare its size and sha256 with the "
-                f"publisher's and copy it again. The library says: {str(error).splitlines()[0][:200]}"
-            ) from error
+        with open_safetensors(path):
+            pass
 
 
 @contextmanager

@@ -6,15 +6,16 @@ import argparse
 import hashlib
 import pickle
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from candor_monai.utils import WeightsError
+from candor_monai.utils import WeightsError, first_line
 
 from .cards import EncoderCard
 from .key_maps import KEY_MAPS
@@ -59,15 +60,9 @@ def read_state(path: Path) -> dict[str, Any]:
         WeightsError: the file is empty, truncated, not a weight file, or holds objects that only running it would
             give.
     """
-    size = path.stat().st_size
-    if size == 0:
-        raise WeightsError(f"{path}: the file is empty; copy it again.")
-    if is_pointer(path):
-        raise WeightsError(
-            f"{path}: this is a Git LFS pointer of {size} bytes, not the weights; fetch the file itself (git lfs pull)."
-        )
+    size = check_content(path)
     if path.suffix == ".safetensors":
-        return _read_safetensors(path, size)
+        return _read_safetensors(path)
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(path, map_location="cpu", weights_only=True)
@@ -77,29 +72,56 @@ def read_state(path: Path) -> dict[str, Any]:
                 f"{path}: holds Python objects beside tensors, which are not loaded as they could run code. If you "
                 "trust the file, turn it into safetensors once: run id convert (docs/encoders.md)."
             ) from error
-        raise WeightsError(f"{path}: not a weight file, or damaged ({size} bytes): {_first_line(error)}") from error
+        raise WeightsError(f"{path}: not a weight file, or damaged ({size} bytes): {first_line(error)}") from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise WeightsError(
             f"{path}: damaged or truncated ({size} bytes); compare its size and sha256 with the publisher's and copy "
-            f"it again. torch says: {_first_line(error)}"
+            f"it again. torch says: {first_line(error)}"
         ) from error
     if not isinstance(content, Mapping):
         raise WeightsError(f"{path}: must hold a mapping of names to tensors, holds {type(content).__name__}.")
     return dict(content)
 
 
-def _read_safetensors(path: Path, size: int) -> dict[str, Any]:
+def check_content(path: Path) -> int:
+    """Size of the weight file in bytes, where it holds some and is no pointer to them.
+
+    Raises:
+        WeightsError: it is empty or a Git LFS pointer.
+    """
+    size = path.stat().st_size
+    if size == 0:
+        raise WeightsError(f"{path}: the file is empty; copy it again.")
+    if is_pointer(path):
+        raise WeightsError(
+            f"{path}: this is a Git LFS pointer of {size} bytes, not the weights; fetch the file itself (git lfs pull)."
+        )
+    return size
+
+
+@contextmanager
+def open_safetensors(path: Path) -> Iterator[Any]:
+    """The file opened for reading by name; damage found on the way is said in one line.
+
+    Raises:
+        WeightsError: it is damaged or truncated.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            # Copied one by one: the mapped file may change, and how a tensor lies in it decides last bits.
-            return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            yield file
     except (SafetensorError, OSError, ValueError) as error:
         raise WeightsError(
-            f"{path}: damaged or truncated safetensors ({size} bytes); compare its size and sha256 with the "
-            f"publisher's and copy it again. The library says: {_first_line(error)}"
+            f"{path}: damaged or truncated safetensors ({path.stat().st_size} bytes); compare its size and sha256 "
+            f"with the publisher's and copy it again. The library says: {first_line(error)}"
         ) from error
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    with open_safetensors(path) as file:
+        # Copied one by one: the mapped file may change, and how a tensor lies in it decides last bits.
+        return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
 
 
 def is_pointer(path: Path) -> bool:
@@ -260,8 +282,3 @@ def _names(names: Iterable[str]) -> str:
     listed = [str(name) for name in names]
     more = f", … {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
     return ", ".join(listed[:_LISTED]) + more if listed else "nothing"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__

@@ -29,3 +29,15 @@ class DecodeError(UserError):
 
     def __reduce__(self) -> tuple[type[DecodeError], tuple[str, str]]:
         return type(self), (self.reason, str(self))
+
+
+def first_line(error: BaseException, longest: int = 200) -> str:
+    """What a library's error says, for a message of one line: its first line, or its kind where it says nothing.
+
+    >>> first_line(RuntimeError("no such key\\nlong trace"))
+    'no such key'
+    >>> first_line(AssertionError())
+    'AssertionError'
+    """
+    lines = str(error).strip().splitlines()
+    return lines[0][:longest] if lines else type(error).__name__
