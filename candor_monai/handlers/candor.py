@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from ..metrics.evaluation import Evaluation, evaluate
 from ..metrics.observations import Observations
 from ..metrics.options import Options
+from .metric_keys import metrics_of_rows
 from .output_rows import OutputRows
 
 if TYPE_CHECKING:
@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PUBLISHED = ("D", "D_all", "margin_auroc")
-_NOT_A_KEY = re.compile(r"[^A-Za-z0-9_./: -]")
-
-
-def metric_key(*parts: str) -> str:
-    """A key of ``engine.state.metrics`` that every tracker takes: only ``[A-Za-z0-9_./: -]``.
-
-    >>> metric_key("D", "Pleural effusion", "site=a|view=AP")
-    'D/Pleural effusion/site_a_view_AP'
-    """
-    return "/".join(_NOT_A_KEY.sub("_", part) for part in parts if part)
 
 
 class CandorHandler:
@@ -117,17 +107,5 @@ def published(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> dict[str, 
         rows: rows of ``discordance.csv``.
         prefix: put before every key.
     """
-    metrics: dict[str, float] = {}
-    for row in rows:
-        if row.get("status") != "ok":
-            continue
-        finding = "" if row["level"] == "task" else row["finding"]
-        group = row["group"] if row["level"] == "group" else ""
-        for name in PUBLISHED:
-            value = row.get(name)
-            if value is not None:
-                key = metric_key(prefix + name, finding, group)
-                while key in metrics:  # two groups may differ only in characters that a key cannot hold
-                    key += "_"
-                metrics[key] = float(value)
-    return metrics
+    scored = (row for row in rows if row.get("status") == "ok")
+    return metrics_of_rows(scored, {name: name for name in PUBLISHED}, prefix)

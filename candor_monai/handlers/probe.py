@@ -13,7 +13,7 @@ from ..metrics.head_errors import WARNING
 from ..metrics.observations import Observations
 from ..networks.probing import EmptyPart, Probe, ProbeOptions, run_probe
 from ..utils.errors import UserError
-from .candor import metric_key
+from .metric_keys import metrics_of_rows
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
@@ -148,14 +148,4 @@ def published(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> dict[str, 
         rows: rows of ``probe.csv``.
         prefix: put before every key.
     """
-    metrics: dict[str, float] = {}
-    for row in rows:
-        finding = "" if row["level"] == "task" else row["finding"]
-        group = row["group"] if row["level"] == "group" else ""
-        for column, name in PUBLISHED.items():
-            if row[column] is not None:
-                key = metric_key(prefix + name, finding, group)
-                while key in metrics:  # two groups may differ only in characters that a key cannot hold
-                    key += "_"
-                metrics[key] = float(row[column])
-    return metrics
+    return metrics_of_rows(rows, PUBLISHED, prefix)

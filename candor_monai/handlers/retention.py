@@ -13,7 +13,7 @@ import numpy as np
 from ..data.retention_views import RetentionViews, View
 from ..metrics.retention import COLUMNS, Retention, association, retention, share_lowered_more
 from ..visualize.csv_files import write_csv
-from .candor import metric_key
+from .metric_keys import metric_key
 
 if TYPE_CHECKING:
     from ignite.engine import Engine

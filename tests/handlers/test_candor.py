@@ -8,7 +8,8 @@ import torch
 from monai.engines import SupervisedEvaluator
 
 from candor_monai.handlers import CandorHandler
-from candor_monai.handlers.candor import metric_key, published
+from candor_monai.handlers.candor import published
+from candor_monai.handlers.metric_keys import metric_key
 from candor_monai.metrics import Observations, Options, evaluate
 
 N = 60
