@@ -109,7 +109,7 @@ def read_study(options: RunOptions) -> Study:
     """
     content: dict[str, Any] = {}
     if options.study is not None:
-        from ..utils.names import unknown
+        from ..utils.names import check_keys, unknown
         from ..utils.resources import resource
 
         path = options.study
@@ -119,9 +119,7 @@ def read_study(options: RunOptions) -> Study:
                 raise unknown("study", str(path), shipped)
             path = shipped[str(path)]
         content = read_yaml(path)
-        for key in content:
-            if key not in STUDY_KEYS:
-                raise unknown(f"key in {path}:", key, STUDY_KEYS)
+        check_keys(content, STUDY_KEYS, str(path))
     encoders = options.encoders or tuple(content.get("encoders") or ()) or (options.encoder,)
     cohorts = options.cohorts or tuple(content.get("cohorts") or ()) or (None,)
     return Study(

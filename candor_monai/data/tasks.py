@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..utils import UserError, read_yaml, resource, unknown
+from ..utils import UserError, check_keys, read_yaml, resource, unknown
 
 UNCERTAIN = ("exclude", "positive", "negative")
 BLANK = ("negative", "exclude")
@@ -97,10 +97,7 @@ def load_task(task: str | Path | Mapping[str, Any] | Task) -> Task:
 
 
 def _from_mapping(fields: dict[str, Any], where: str) -> Task:
-    known = Task.__dataclass_fields__
-    for key in fields:
-        if key not in known:
-            raise unknown(f"key in {where}:", str(key), known)
+    check_keys(fields, Task.__dataclass_fields__, where)
     findings = fields.get("findings", ())
     weights: Mapping[str, float] = fields.get("weights") or {}
     if isinstance(findings, Mapping):

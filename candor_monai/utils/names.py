@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from .errors import UserError
 
@@ -33,3 +33,14 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
         alike = difflib.get_close_matches(str(name), names, n=5, cutoff=0.0)
         return UserError(f"unknown {what} {name!r}.{hint} The nearest of {len(names)} known: {', '.join(alike)}.")
     return UserError(f"unknown {what} {name!r}.{hint} Known: {', '.join(names) or 'none'}.")
+
+
+def check_keys(content: Iterable[object], known: Collection[str], where: str) -> None:
+    """Refuse a mapping from a file with a key that means nothing there.
+
+    Raises:
+        UserError: it has one; the nearest known one is named.
+    """
+    for key in content:
+        if key not in known:
+            raise unknown(f"key in {where}:", str(key), known)

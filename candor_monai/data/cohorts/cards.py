@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...utils import UserError, read_yaml, resource, unknown
+from ...utils import UserError, check_keys, read_yaml, resource, unknown
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,7 @@ def load_card(card: str | Path | Mapping[str, Any] | CohortCard) -> CohortCard:
 
 
 def _from_mapping(fields: dict[str, Any], where: str) -> CohortCard:
-    known = CohortCard.__dataclass_fields__
-    for key in fields:
-        if key not in known:
-            raise unknown(f"key in {where}:", str(key), known)
+    check_keys(fields, CohortCard.__dataclass_fields__, where)
     for key in ("name", "adapter"):
         if not fields.get(key):
             raise UserError(f"{where}: {key} is missing.")
