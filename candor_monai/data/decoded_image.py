@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -174,3 +174,20 @@ class DecodedImage:
 
     pixels: np.ndarray
     meta: ImageMeta
+
+
+class StoredRange(TypedDict):
+    """Smallest and largest finite stored value, as :class:`ImageMeta` holds them."""
+
+    stored_minimum: float
+    stored_maximum: float
+
+
+def stored_range(stored: np.ndarray) -> StoredRange:
+    """Range of the stored values, of any shape; values that are not finite do not count.
+
+    >>> stored_range(np.array([1.0, np.nan, 3.0]))
+    {'stored_minimum': 1.0, 'stored_maximum': 3.0}
+    """
+    finite = stored[np.isfinite(stored)] if stored.dtype.kind == "f" else stored
+    return {"stored_minimum": float(finite.min()), "stored_maximum": float(finite.max())}

@@ -9,7 +9,7 @@ import numpy as np
 from candor_monai.utils.errors import DecodeError
 
 from . import codecs
-from .decoded_image import DecodedImage, DecodeOptions, ImageMeta
+from .decoded_image import DecodedImage, DecodeOptions, ImageMeta, stored_range
 from .dicom_grey import grey_mapping
 from .dicom_header import Header, has_preamble, is_bare_dicom
 from .dicom_pixels import native, native_float
@@ -208,7 +208,6 @@ def _meta(
     frame: int,
     frames: int,
 ) -> ImageMeta:
-    finite = stored if stored.dtype.kind != "f" else stored[np.isfinite(stored)]
     return ImageMeta(
         format="dicom",
         rows=about.rows,
@@ -218,8 +217,7 @@ def _meta(
         inverted=inverted,
         bits_stored=about.bits_stored,
         signed=about.signed,
-        stored_minimum=float(finite.min()),
-        stored_maximum=float(finite.max()),
+        **stored_range(stored),
         modality=modality,
         voi=voi,
         transfer_syntax=header.syntax,

@@ -14,7 +14,7 @@ import numpy as np
 
 from candor_monai.utils.errors import DecodeError
 
-from .decoded_image import DecodedImage, DecodeOptions, ImageMeta
+from .decoded_image import DecodedImage, DecodeOptions, ImageMeta, stored_range
 from .display_values import GreyMapping, displayed_grey
 
 
@@ -92,7 +92,6 @@ def _shown(
         )
     else:
         raise DecodeError("unsupported", "a NIfTI data type that is no grey value and no RGB")
-    finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
     import nibabel
 
     return DecodedImage(
@@ -106,8 +105,7 @@ def _shown(
             inverted=False,
             bits_stored=bits,
             signed=signed,
-            stored_minimum=float(finite.min()),
-            stored_maximum=float(finite.max()),
+            **stored_range(values),
             modality=modality,
             voi=voi,
             transfer_syntax="",

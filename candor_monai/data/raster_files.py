@@ -10,7 +10,7 @@ import numpy as np
 
 from candor_monai.utils.errors import DecodeError
 
-from .decoded_image import DecodedImage, DecodeOptions, ImageMeta
+from .decoded_image import DecodedImage, DecodeOptions, ImageMeta, stored_range
 from .display_values import GreyMapping, displayed_grey
 
 SIGNATURES = {
@@ -112,7 +112,6 @@ def _shown(image: Any, name: str, frame: int, frames: int, notes: list[str], opt
             raise DecodeError("constant", "every pixel has the same stored value")
     else:
         raise DecodeError("unsupported", f"{name.upper()} of Pillow mode {image.mode} is not handled")
-    finite = stored[np.isfinite(stored)] if stored.dtype.kind == "f" else stored
     return DecodedImage(
         np.ascontiguousarray(pixels),
         ImageMeta(
@@ -124,8 +123,7 @@ def _shown(image: Any, name: str, frame: int, frames: int, notes: list[str], opt
             inverted=False,
             bits_stored=bits,
             signed=signed,
-            stored_minimum=float(finite.min()),
-            stored_maximum=float(finite.max()),
+            **stored_range(stored),
             modality="none",
             voi=voi,
             transfer_syntax="",
