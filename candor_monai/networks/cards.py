@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from candor_monai.utils import UserError, nearest, read_yaml, resource, unknown
+from candor_monai.utils import UserError, read_yaml, resource, unknown
+from candor_monai.utils.typed import build
 
 #: Raised when the same card and weights would give other features than before; part of every fingerprint.
 CODE_VERSION = 1
@@ -214,7 +213,7 @@ class EncoderCard:
         if variant not in self.processors:
             raise unknown(f"processor of encoder {self.name!r}", variant, self.processors)
         base = {} if self.processor is None else dataclasses.asdict(self.processor)
-        return _build(ProcessorCard, {**base, **self.processors[variant]}, f"{self.name}: processors.{variant}")
+        return build(ProcessorCard, {**base, **self.processors[variant]}, f"{self.name}: processors.{variant}")
 
     def as_dict(self) -> dict[str, Any]:
         """The card as plain values, for JSON and YAML; ``load_card`` takes it back."""
@@ -255,61 +254,7 @@ def load_card(card: str | Path | Mapping[str, Any] | EncoderCard) -> EncoderCard
         if content.get("folder") is not None:
             content["folder"] = str(path.parent / str(content["folder"]))
     content.setdefault("title", content.get("name"))
-    return _build(EncoderCard, content, where)
-
-
-def _build(kind: Any, content: Mapping[str, Any], where: str) -> Any:
-    """An instance of the dataclass ``kind`` from a mapping, with every key and value checked."""
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    hints = typing.get_type_hints(kind)
-    values: dict[str, Any] = {}
-    for key, value in content.items():
-        if key not in fields:
-            near = nearest(str(key), fields)
-            hint = f" Did you mean {near!r}?" if near else f" Known: {', '.join(sorted(fields))}."
-            raise UserError(f"{where}: unknown key {key!r}.{hint}")
-        values[key] = _typed(value, hints[key], f"{where}: {key}")
-    missing = [
-        name
-        for name, f in fields.items()
-        if name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-    ]
-    if missing:
-        raise UserError(f"{where}: missing key{'s' if len(missing) > 1 else ''} {', '.join(missing)}.")
-    try:
-        return kind(**values)
-    except UserError as error:
-        text = str(error)
-        raise UserError(text if text.startswith(where) else f"{where}: {text}") from None
-
-
-def _typed(value: Any, hint: Any, where: str) -> Any:
-    """``value`` as the type ``hint`` wants it, or an error that says what is wanted."""
-    if isinstance(hint, types.UnionType):
-        if value is None:
-            return None
-        hint = next(part for part in typing.get_args(hint) if part is not type(None))
-    origin = typing.get_origin(hint)
-    if dataclasses.is_dataclass(hint):
-        if isinstance(value, hint):  # type: ignore[arg-type]
-            return value
-        if isinstance(value, Mapping):
-            return _build(hint, value, where)
-        raise UserError(f"{where}: must be a mapping, got {value!r}.")
-    if origin is tuple:
-        item = typing.get_args(hint)[0]
-        if isinstance(value, str) or not hasattr(value, "__iter__"):
-            value = (value,)
-        return tuple(_typed(v, item, where) for v in value)
-    if origin is not None:
-        if not isinstance(value, Mapping):
-            raise UserError(f"{where}: must be a mapping, got {value!r}.")
-        return dict(value)
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if type(value) is not hint:
-        raise UserError(f"{where}: must be {hint.__name__}, got {value!r}.")
-    return value
+    return build(EncoderCard, content, where)
 
 
 def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
