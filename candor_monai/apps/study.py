@@ -14,7 +14,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from ..networks.probing import EmptyPart
 from ..utils.atomic import atomic_write
 from ..utils.errors import UserError
 from ..utils.told import told_briefly
+from ..utils.typed import build
 from ..utils.yaml_files import read_yaml
 from ..visualize.csv_files import plain_text, write_csv
 from ..visualize.figures import write_figures
@@ -57,9 +58,25 @@ TABLES = (
     *("discordance", "ranking", "comparisons", "overlap", "agreement"),
     *("probe", *HEAD_TABLES, "trends", "retention", "ablations"),
 )
-STUDY_KEYS = ("name", "title", "encoders", "cohorts", "options", "ablations")
 # Keys that a cell must not inherit from the study that it is a part of.
 _NOT_INHERITED = ("encoders", "cohorts", "study", "ablations")
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """What a file of ``configs/studies`` may say; :class:`Study` says what each part means."""
+
+    name: str = "study"
+    title: str = ""
+    encoders: Sequence[str | Mapping[str, Any]] | None = None
+    cohorts: Sequence[str | Mapping[str, Any]] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    ablations: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for key in ("encoders", "cohorts"):
+            if getattr(self, key) is not None and not getattr(self, key):
+                raise UserError(f"{key} must name at least one; without the key the run's own is taken.")
 
 
 @dataclass(frozen=True)
@@ -107,9 +124,9 @@ def read_study(options: RunOptions) -> Study:
     Raises:
         UserError: an unknown key, or nothing to study.
     """
-    content: dict[str, Any] = {}
+    file = StudyFile()
     if options.study is not None:
-        from ..utils.names import check_keys, unknown
+        from ..utils.names import unknown
         from ..utils.resources import resource
 
         path = options.study
@@ -118,16 +135,16 @@ def read_study(options: RunOptions) -> Study:
             if str(path) not in shipped:
                 raise unknown("study", str(path), shipped)
             path = shipped[str(path)]
-        content = read_yaml(path)
-        check_keys(content, STUDY_KEYS, str(path))
-    encoders = options.encoders or tuple(content.get("encoders") or ()) or (options.encoder,)
-    cohorts = options.cohorts or tuple(content.get("cohorts") or ()) or (None,)
+        said = {key: value for key, value in read_yaml(path).items() if value is not None}
+        file = build(StudyFile, said, str(path), lenient=True)
+    encoders = options.encoders or file.encoders or (options.encoder,)
+    cohorts = options.cohorts or file.cohorts or (None,)
     return Study(
-        name=str(content.get("name", "study")),
+        name=file.name,
         encoders=tuple(name_or_card("encoders", encoder) for encoder in encoders),
         cohorts=tuple(_cohort_overrides(cohort) for cohort in cohorts),
-        options=dict(content.get("options") or {}),
-        ablations=tuple(options.ablations or content.get("ablations") or ()),
+        options=dict(file.options),
+        ablations=tuple(options.ablations or file.ablations),
     )
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..utils import UserError, check_keys, read_yaml, resource, unknown
+from ..utils import UserError, read_yaml, resource, unknown
+from ..utils.typed import build
 
 UNCERTAIN = ("exclude", "positive", "negative")
 BLANK = ("negative", "exclude")
@@ -45,6 +46,8 @@ class Task:
     title: str = ""
 
     def __post_init__(self) -> None:
+        if not self.name:
+            raise UserError("a task needs a name.")
         for key, known in (("pooling", POOLING), ("uncertain", UNCERTAIN), ("blank", BLANK)):
             if getattr(self, key) not in known:
                 raise unknown(f"value of {key} in task {self.name!r}:", str(getattr(self, key)), known)
@@ -97,18 +100,6 @@ def load_task(task: str | Path | Mapping[str, Any] | Task) -> Task:
 
 
 def _from_mapping(fields: dict[str, Any], where: str) -> Task:
-    check_keys(fields, Task.__dataclass_fields__, where)
-    findings = fields.get("findings", ())
-    weights: Mapping[str, float] = fields.get("weights") or {}
-    if isinstance(findings, Mapping):
-        raise UserError(f"{where}: findings must be a list of names.")
-    return Task(
-        name=str(fields.get("name", "task")),
-        findings=tuple(str(f) for f in findings),
-        weights={str(f): float(w) for f, w in weights.items()},
-        match_on=tuple(str(c) for c in fields.get("match_on") or ()),
-        pooling=str(fields.get("pooling", "mean")),
-        uncertain=str(fields.get("uncertain", "exclude")),
-        blank=str(fields.get("blank", "negative")),
-        title=str(fields.get("title", "")),
-    )
+    given = {key: value for key, value in fields.items() if value is not None}
+    task: Task = build(Task, {"name": "task", **given}, where, lenient=True)
+    return task

@@ -11,7 +11,6 @@ __getattr__, __dir__ = lazy_attributes(
         "atomic_path": "atomic",
         "atomic_write": "atomic",
         "bundle_config": "resources",
-        "check_keys": "names",
         "first_line": "errors",
         "nearest": "names",
         "read_yaml": "yaml_files",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 from .errors import UserError
 
@@ -35,12 +36,14 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
     return UserError(f"unknown {what} {name!r}.{hint} Known: {', '.join(names) or 'none'}.")
 
 
-def check_keys(content: Iterable[object], known: Collection[str], where: str) -> None:
-    """Refuse a mapping from a file with a key that means nothing there.
+def names_of(value: Any) -> tuple[str, ...]:
+    """A list of names as a user may write it: one text, a list, or a tuple.
 
-    Raises:
-        UserError: it has one; the nearest known one is named.
+    >>> names_of("site"), names_of(["site", "view"])
+    (('site',), ('site', 'view'))
     """
-    for key in content:
-        if key not in known:
-            raise unknown(f"key in {where}:", str(key), known)
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return tuple(str(part) for part in value)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import UserError
-from .names import nearest
+from .names import names_of, nearest
 
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
 
@@ -59,13 +59,15 @@ def typed(value: Any, hint: Any, where: str, lenient: bool = False) -> Any:
         hint: a type as ``typing.get_type_hints`` gives it.
         where: what the value is, for messages.
         lenient: take what a command line makes of a value as well: a number where a text is wanted, a text of digits
-            where a number is, one item where several are; a text that holds several stays as it is, for who reads it.
+            where a number is, one item where several are, names with commas between them where texts are.
 
     Raises:
         UserError: it is of another type.
 
     >>> typed(5, tuple[str, ...] | None, "match_on", lenient=True)
     ('5',)
+    >>> typed("site, view", Sequence[str], "match_on", lenient=True)
+    ('site', 'view')
     >>> typed({"KVP": 60}, Mapping[str, Sequence[float]], "bins", lenient=True)
     {'KVP': (60.0,)}
     """
@@ -99,11 +101,11 @@ def typed(value: Any, hint: Any, where: str, lenient: bool = False) -> Any:
 
 
 def _one_type_of(value: Any, hints: tuple[Any, ...], where: str, lenient: bool) -> Any:
-    if value is None:
+    if value is None and type(None) in hints:
         return None
     refused: UserError | None = None
-    # a text is read as anything else first, as anything can be a text
-    for hint in sorted((h for h in hints if h is not type(None)), key=lambda h: h is str):
+    # what it is already comes first, text last: anything can be a text
+    for hint in sorted((h for h in hints if h is not type(None)), key=lambda h: (h is not type(value), h is str)):
         try:
             return typed(value, hint, where, lenient)
         except UserError as error:
@@ -113,8 +115,8 @@ def _one_type_of(value: Any, hints: tuple[Any, ...], where: str, lenient: bool) 
 
 
 def _several(value: Any, item: Any, where: str, lenient: bool) -> Any:
-    if lenient and isinstance(value, str):
-        return value
+    if lenient and item is str and isinstance(value, str):
+        return names_of(value)
     if lenient and isinstance(value, Mapping):
         raise UserError(f"{where}: must be a list, got {value!r}.")
     if isinstance(value, str) or not hasattr(value, "__iter__"):

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...utils import UserError, check_keys, read_yaml, resource, unknown
+from ...utils import UserError, read_yaml, resource, unknown
+from ...utils.typed import build
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,9 @@ def load_card(card: str | Path | Mapping[str, Any] | CohortCard) -> CohortCard:
 
 
 def _from_mapping(fields: dict[str, Any], where: str) -> CohortCard:
-    check_keys(fields, CohortCard.__dataclass_fields__, where)
+    fields = {key: value for key, value in fields.items() if value is not None}
     for key in ("name", "adapter"):
         if not fields.get(key):
             raise UserError(f"{where}: {key} is missing.")
-    for key in ("options", "expected"):
-        if not isinstance(fields.get(key) or {}, Mapping):
-            raise UserError(f"{where}: {key} must be a mapping.")
-        fields[key] = dict(fields.get(key) or {})
-    if fields.get("match_on") is not None:
-        fields["match_on"] = tuple(str(c) for c in fields["match_on"])
-    return CohortCard(**fields)
+    card: CohortCard = build(CohortCard, fields, where, lenient=True)
+    return card

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError, unknown
+from ...utils.names import names_of
 from .draft import Draft
-from .loading import names_of
 
 
 def is_keyword(name: str) -> bool:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from ...utils import DecodeError, UserError, unknown
 from ...utils.atomic import atomic_write
+from ...utils.names import names_of
 from ..dicomweb_client import Access, DicomWebClient, Patience, attribute
 from ..dicomweb_reader import PacsReader
 from ..header_reading import DERIVED, KEYWORDS
@@ -25,7 +26,6 @@ from .draft import Draft
 from .drawing import number, whole
 from .label_joining import joined_draft
 from .label_reading import LabelTable, read_labels
-from .loading import flag, names_of
 from .registry import passes_on
 from .source import Source
 from .table_join import BY_HEADER, choose_join, join_by_header
@@ -90,7 +90,7 @@ def read(
         )
     access = Access(
         token_env, token_file, user, password_env, password_file, certificate, key, ca_bundle,
-        flag(allow_http, "allow_http"),
+        allow_http,
     )  # fmt: skip
     client = DicomWebClient(
         url, access, Patience(number(timeout, "timeout", 0.1), number(retry_seconds, "retry_seconds", 0))

@@ -15,7 +15,6 @@ from ..label_policy import NEGATIVE, POSITIVE, UNLABELLED, label_codes
 from ..label_tables import check_columns, find_column
 from ..tasks import load_task
 from .draft import Draft
-from .loading import flag
 from .source import Source
 
 CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
@@ -37,7 +36,7 @@ def read(source: Source, *, actinic_keratosis: str = "positive", test: bool = Tr
     becomes = dict.fromkeys(CLASSES, NEGATIVE) | dict.fromkeys(MALIGNANT, POSITIVE)
     becomes["AK"] = {"positive": POSITIVE, "negative": NEGATIVE, "exclude": UNLABELLED}[actinic_keratosis]
     parts, codes, found = [], [], {}
-    for name, split in SETS if flag(test, "test") else SETS[:1]:
+    for name, split in SETS if test else SETS[:1]:
         path = source.find_table(f"ISIC_2019_{name}_GroundTruth.csv")
         if path is None:
             continue

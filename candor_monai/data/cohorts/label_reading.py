@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError, nearest
+from ...utils.names import names_of
 from ..label_policy import LabelValues
 from .covariates import Covariates
 from .draft import Draft
-from .loading import names_of
 from .source import Source
 from .splits import normal_splits
 from .table_join import BY_HEADER

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError, unknown
+from ...utils.names import names_of
+from ...utils.typed import typed
 from ..cohort import BOX_COLUMNS, MASK_COLUMNS, SPLITS, Cohort
 from ..file_index import inside
 from ..label_policy import BLANKED, UNLABELLED, apply_policy
@@ -18,28 +21,35 @@ from ..tasks import Task, load_task
 from .cards import CohortCard, load_card
 from .draft import Draft
 from .drawing import draw
-from .registry import adapter_named, adapter_options
+from .registry import adapter_named, adapter_options, adapter_types
 from .source import Source
 from .vocabulary import load_vocabulary
 
-COMMON: dict[str, Any] = {
-    "task": None,
-    "findings": None,
-    "match_on": None,
-    "uncertain": None,
-    "blank": None,
-    "views": None,
-    "splits": None,
-    "check_files": True,
-    "keep_unlabelled": False,
-    "max_images": None,
-    "per_label": None,
-    "draw_seed": 42,
-    "allow_outside": False,
-    "vocabulary": None,
-    "preset": "all",
-    "extras": (),
-}
+
+@dataclass(frozen=True, kw_only=True)
+class CommonOptions:
+    """Options of every cohort, whatever its adapter; :func:`load_cohort` says what they do."""
+
+    task: str | Path | Mapping[str, Any] | Task | None = None
+    findings: Sequence[str] | Mapping[str, str] | None = None
+    match_on: Sequence[str] | None = None
+    uncertain: str | None = None
+    blank: str | None = None
+    views: Sequence[str] | None = None
+    splits: Sequence[str] | None = None
+    check_files: bool = True
+    keep_unlabelled: bool = False
+    max_images: int | None = None
+    per_label: int | None = None
+    draw_seed: int = 42
+    allow_outside: bool = False
+    vocabulary: str | Path | Mapping[str, Any] | None = None
+    preset: str = "all"
+    extras: Sequence[str] = ()
+
+
+COMMON = {f.name: f.default for f in fields(CommonOptions)}
+_COMMON_TYPES = typing.get_type_hints(CommonOptions)
 
 
 def load_cohort(
@@ -66,7 +76,9 @@ def load_cohort(
     card = load_card(card)
     adapter = adapter_named(card.adapter)
     own = adapter_options(adapter)
-    chosen = {**COMMON, **own, **_checked(card.options, own, card), **_checked(options, own, card)}
+    types = {**_COMMON_TYPES, **dict.fromkeys(own, Any), **adapter_types(adapter)}
+    types = {key: types[key] for key in (*COMMON, *own)}
+    chosen = {**COMMON, **own, **_checked(card.options, types, card.name), **_checked(options, types, card.name)}
     asked = chosen["task"] or card.task
     task = None if asked is None else load_task(asked)
     match_on = names_of(chosen["match_on"]) if chosen["match_on"] is not None else card.match_on
@@ -75,7 +87,7 @@ def load_cohort(
         dataset_dir=None if dataset_dir is None else Path(dataset_dir).expanduser(),
         task=task,
         match_on=match_on,
-        allow_outside=flag(chosen["allow_outside"], "allow_outside"),
+        allow_outside=chosen["allow_outside"],
         vocabulary=load_vocabulary(chosen["vocabulary"], chosen["preset"], names_of(chosen["extras"])),
     )
     draft = adapter(source, **{k: chosen[k] for k in own})
@@ -88,37 +100,15 @@ def load_cohort(
     return _finish(source, draft, task, {**chosen, "asked": frozenset(options)})
 
 
-def names_of(value: Any) -> tuple[str, ...]:
-    """A list of names as a user may write it: one text, a list, or a tuple.
-
-    >>> names_of("site"), names_of(["site", "view"])
-    (('site',), ('site', 'view'))
-    """
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return tuple(str(part) for part in value)
-
-
-def flag(value: Any, name: str) -> bool:
-    """An option that is on or off; the texts ``true`` and ``false`` count.
-
-    Raises:
-        UserError: anything else.
-    """
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() in ("true", "false"):
-        return str(value).lower() == "true"
-    raise UserError(f"{name} must be true or false, is {value!r}.")
-
-
-def _checked(options: Mapping[str, Any], own: Mapping[str, Any], card: CohortCard) -> dict[str, Any]:
-    for key in options:
-        if key not in COMMON and key not in own:
-            raise unknown(f"option of cohort {card.name!r}:", key, (*COMMON, *own))
-    return dict(options)
+def _checked(options: Mapping[str, Any], types: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The options as their declared types want them; None leaves an option to its reader."""
+    checked = {}
+    for key, value in options.items():
+        if key not in types:
+            raise unknown(f"option of cohort {name!r}:", key, types)
+        where = f"option {key} of cohort {name!r}"
+        checked[key] = None if value is None else typed(value, types[key], where, lenient=True)
+    return checked
 
 
 def _choose_findings(draft: Draft, findings: Any, name: str) -> None:
@@ -156,11 +146,11 @@ def _finish(source: Source, draft: Draft, task: Task, chosen: Mapping[str, Any])
         draft.records["image"] = inside(draft.records["image"], f"images of {card.name}", source.allow_outside)
     for column in ("view", "split"):
         _keep_values(draft, column, chosen[f"{column}s"], card.name, f"{column}s" in chosen["asked"])
-    if not flag(chosen["keep_unlabelled"], "keep_unlabelled") and draft.findings:
+    if not chosen["keep_unlabelled"] and draft.findings:
         nothing = (UNLABELLED, BLANKED) if task.blank == "exclude" else (UNLABELLED,)
         draft.keep(np.asarray(~np.isin(draft.codes, nothing).all(axis=1)), "no label")
     files = draft.features is None and draft.open_image is None
-    if files and flag(chosen["check_files"], "check_files"):
+    if files and chosen["check_files"]:
         _check_files(source, draft)
     if not len(draft.records):
         raise UserError(_nothing_left(source, draft))

@@ -18,7 +18,6 @@ from ..label_tables import check_columns
 from ..tasks import load_task
 from .chexpert_labels import chexpert_codes, columns_for
 from .draft import Draft
-from .loading import flag
 from .source import Source
 from .splits import normal_splits
 
@@ -58,7 +57,7 @@ def read(
     meta = source.read(meta_path, (*wanted, "PerformedProcedureStepDescription", "ViewCodeSequence_CodeMeaning"))
     check_columns(meta, wanted, meta_path)
     study = meta["study_id"]
-    codes, studies = _labels(source, tables, labeler, findings, study, flag(radiologist_test, "radiologist_test"))
+    codes, studies = _labels(source, tables, labeler, findings, study, radiologist_test)
     suffix = RELEASES["dicom" if dicom else "jpg"]
     subject = meta["subject_id"]
     records = pd.DataFrame({"image_id": meta["dicom_id"]})

@@ -17,7 +17,6 @@ from ...utils import UserError
 from ..label_tables import check_columns
 from . import mimic_cxr
 from .draft import Draft, box_table
-from .loading import flag
 from .source import Source
 
 COLUMNS = ("dicom_id", "category_name", "x", "y", "w", "h", "image_width", "image_height")
@@ -63,7 +62,7 @@ def read(
         rows["image_width"], rows["image_height"],
     )  # fmt: skip
     draft.found |= {"boxes": len(rows), "boxed images": int(rows["dicom_id"].nunique())}
-    if flag(only_boxed, "only_boxed"):
+    if only_boxed:
         draft.keep(draft.records["image_id"].isin(rows["dicom_id"]).to_numpy(dtype=bool), "no box")
     return draft
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -80,6 +81,15 @@ def adapter_options(adapter: Callable[..., Any]) -> Mapping[str, Any]:
     parameters = inspect.signature(adapter).parameters.values()
     own = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
     return {**own, **(adapter_options(_passed_on[adapter]) if adapter in _passed_on else {})}
+
+
+def adapter_types(adapter: Callable[..., Any]) -> Mapping[str, Any]:
+    """Declared types of an adapter's options, and of those that it passes on; options without one are absent."""
+    try:
+        own = typing.get_type_hints(adapter)
+    except NameError:  # an adapter of the user's, whose types are imported for type checkers only
+        own = {}
+    return {**own, **(adapter_types(_passed_on[adapter]) if adapter in _passed_on else {})}
 
 
 def passes_on(function: Callable[..., Any]) -> Callable[[Adapter], Adapter]:

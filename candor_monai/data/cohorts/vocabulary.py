@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...utils import UserError, check_keys, read_yaml, resource, unknown
+from ...utils import UserError, read_yaml, resource, unknown
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ def load_vocabulary(
     path = resource("configs", "chest_vocabulary.yaml") if table is None else table
     data = dict(path) if isinstance(path, Mapping) else read_yaml(path)
     where = "the chest vocabulary" if isinstance(path, Mapping) else str(path)
-    check_keys(data, ("sites", "presets", "extras"), where)
+    for key in data:
+        if key not in ("sites", "presets", "extras"):
+            raise unknown(f"key in {where}:", str(key), ("sites", "presets", "extras"))
     presets, additions = {"all": {}, **(data.get("presets") or {})}, data.get("extras") or {}
     if preset not in presets:
         raise unknown(f"preset of {where}:", preset, presets)

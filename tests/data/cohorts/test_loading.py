@@ -95,11 +95,11 @@ def test_drawing_a_part(tmp_path):
     "options, message",
     [
         ({"max_images": 0}, "max_images must be a whole number of at least 1"),
-        ({"per_label": "many"}, "per_label must be a whole number"),
+        ({"per_label": "many"}, "option per_label of cohort 'toy': must be a whole number"),
         ({"rws": 3}, "'rws'. Did you mean 'rows'"),
         ({"uncertian": "exclude"}, "Did you mean 'uncertain'"),
         ({"uncertain": "ignore"}, "'ignore'"),
-        ({"check_files": "maybe"}, "check_files must be true or false"),
+        ({"check_files": "maybe"}, "option check_files of cohort 'toy': must be true or false"),
         ({"views": ["PB"]}, "'PB'. Did you mean 'PA'"),
         ({"splits": ["train"]}, "no image is left"),
         ({"splits": ["trian"]}, "Did you mean 'train'"),
