@@ -29,21 +29,19 @@ def write_features(folder, seed, n=160, shift=0.5):
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory):
     base = tmp_path_factory.mktemp("sites")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CANDOR_MONAI_KEY_FILE", str(base / "key" / "pseudonym.key"))
-        for seed, name in enumerate(("north", "south")):
-            folder, *_ = write_features(base / f"data_{name}", seed)
-            run_bundle(
-                "candor_eval",
-                cohort="features",
-                dataset_dir=str(folder),
-                features="lite.npz",
-                labels="labels.csv",
-                findings=["Edema"],
-                output_dir=str(base / name),
-                progress=False,
-                **COMMON,
-            )
+    for seed, name in enumerate(("north", "south")):
+        folder, *_ = write_features(base / f"data_{name}", seed)
+        run_bundle(
+            "candor_eval",
+            cohort="features",
+            dataset_dir=str(folder),
+            features="lite.npz",
+            labels="labels.csv",
+            findings=["Edema"],
+            output_dir=str(base / name),
+            progress=False,
+            **COMMON,
+        )
     return base
 
 

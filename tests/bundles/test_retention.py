@@ -82,11 +82,6 @@ def phantoms(tmp_path_factory) -> Path:
         return phantom_files.phantom_folder(folder)
 
 
-@pytest.fixture(autouse=True)
-def key_of_its_own(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path_factory.mktemp("key") / "pseudonym.key"))
-
-
 def calibration_options(phantoms: Path, output: Path, encoder: str, **more) -> dict:
     return {
         "cohort": "calibration",

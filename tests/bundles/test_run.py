@@ -23,17 +23,10 @@ def cohort(tmp_path_factory):
     return write_small_cohort(tmp_path_factory.mktemp("cohort") / "data")
 
 
-@pytest.fixture(autouse=True)
-def key_of_its_own(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path_factory.mktemp("key") / "pseudonym.key"))
-
-
 @pytest.fixture(scope="module")
 def finished(cohort, tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path_factory.mktemp("key") / "pseudonym.key"))
-        output = tmp_path_factory.mktemp("eval")
-        workflow = run_bundle("candor_eval", **table_options(cohort, output))
+    output = tmp_path_factory.mktemp("eval")
+    workflow = run_bundle("candor_eval", **table_options(cohort, output))
     return output, workflow
 
 

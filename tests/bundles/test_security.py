@@ -24,11 +24,6 @@ IMAGES = 24
 PACKAGE = resource("bundles").parent / "candor_monai"
 
 
-@pytest.fixture(autouse=True)
-def key_of_its_own(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path_factory.mktemp("key") / "pseudonym.key"))
-
-
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     """A cohort in which every text is a script or a formula."""
