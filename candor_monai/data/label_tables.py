@@ -6,6 +6,7 @@ empty text ``""``; what a blank means is decided later, by name (label_policy).
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -23,7 +24,9 @@ from ..utils import UserError, unknown
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "space": " "}
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 NAMELESS = "Unnamed: "
+ENCODINGS = ("utf-8", "utf-16", "cp1252", "latin-1", "shift_jis", "gb18030")
 BLOCK = 1 << 24  # bytes; the longest row must fit into one
+LINE = 1 << 20  # characters of a header that are looked at
 COLUMNAR_SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc")
 
 
@@ -111,38 +114,35 @@ def _read_text(
     if not kind:
         known = ", ".join((*TEXT_SUFFIXES, ".csv.gz", ".zip", *COLUMNAR_SUFFIXES))
         raise UserError(f"{path}: not a kind of table that can be read. Known suffixes: {known}.")
+    _check_encoding(encoding)
     try:
-        with _open(path, suffixes) as stream:
-            first = stream.readline(1 << 20)
-        separator = _delimiter(first, suffixes, delimiter, encoding)
+        separator = _delimiter(path, suffixes, delimiter, encoding)
         names, lines = (list(header), 0) if header is not None else _header(path, suffixes, separator, encoding)
         how = _How(separator, "utf8" if encoding == "utf-8-sig" else encoding, lines, columns)
         try:
             table = _parse(path, suffixes, names, how)
         except pyarrow.ArrowInvalid as error:
             fitted = _fitted(names, str(error))
-            if fitted is None:
-                raise
             try:
+                if fitted is None:
+                    raise
                 table = _parse(path, suffixes, fitted, how)
             except pyarrow.ArrowInvalid:
-                raise error from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not {encoding} text ({error.reason}); name its encoding, e.g. cp1252.") from error
-    except (pyarrow.ArrowInvalid, csv.Error) as error:
-        if "UTF8" in str(error):
-            raise UserError(f"{path}: not {encoding} text; name its encoding, e.g. cp1252.") from error
-        # the parser's message goes on with the row itself, which may name a patient
-        told = re.match(r"CSV parse error: (?:Row #\d+: )?Expected \d+ columns, got \d+", str(error))
-        what = told.group() if told else "CSV parse error"
-        raise UserError(f"{path}: rows and header do not fit together ({what}).") from None
+                raise _misfit(path, suffixes, names, how) from None
+        if columns is None:
+            _check_closed(path, suffixes, table, encoding)
+    except UnicodeError as error:
+        raise _not_text(path, suffixes, encoding) from error
+    except csv.Error as error:
+        raise UserError(f"{path}: its header cannot be read ({error}).") from error
     except (OSError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     nameless = [c for c in table.columns if c.startswith(NAMELESS) and not (table[c] != "").any()]
     table = table.drop(columns=nameless)
     beyond = [c for c in table.columns if c.startswith(NAMELESS) and int(c[len(NAMELESS) :]) >= len(names)]
     if beyond:
-        raise UserError(f"{path}: rows and header do not fit together (rows have more fields than the header).")
+        row = int((table[beyond[0]] != "").to_numpy().argmax())
+        raise _ragged(path, row, len(table.columns) + len(nameless), len(names), separator)
     return table
 
 
@@ -156,12 +156,14 @@ class _How:
     columns: Callable[[str], bool] | None
 
 
-def _parse(path: Path, suffixes: list[str], header: Sequence[str], how: _How) -> pd.DataFrame:
+def _parse(path: Path, suffixes: list[str], header: Sequence[str], how: _How, threads: bool = True) -> pd.DataFrame:
     import pyarrow
     import pyarrow.csv
 
     names = _distinct(header)
-    options = pyarrow.csv.ReadOptions(column_names=names, skip_rows=how.skip, block_size=BLOCK, encoding=how.encoding)
+    options = pyarrow.csv.ReadOptions(
+        use_threads=threads, column_names=names, skip_rows=how.skip, block_size=BLOCK, encoding=how.encoding
+    )
     kept = [n for n in names if how.columns is None or how.columns(n)]
     convert = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(names, pyarrow.string()), include_columns=kept, strings_can_be_null=False
@@ -170,6 +172,42 @@ def _parse(path: Path, suffixes: list[str], header: Sequence[str], how: _How) ->
     with _open(path, suffixes) as stream:
         table: pd.DataFrame = pyarrow.csv.read_csv(stream, options, parse, convert).to_pandas()
     return table
+
+
+def _misfit(path: Path, suffixes: list[str], names: Sequence[str], how: _How) -> UserError:
+    """The error for rows that do not fit the header; only a parser of one thread says which row it is."""
+    import pyarrow
+
+    message = ""
+    try:
+        _parse(path, suffixes, names, how, threads=False)
+    except pyarrow.ArrowInvalid as error:
+        message = str(error)  # its end is the row itself, which may name a patient
+    if "UTF8" in message:
+        return _not_text(path, suffixes, how.encoding)
+    told = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message)
+    if told:
+        row, expected, got = map(int, told.groups())
+        return _ragged(path, row - how.skip - 1, got, expected, how.separator)
+    if "straddl" in message:
+        return UserError(f"{path}: a row is longer than {BLOCK >> 20} MiB: a quote may be opened and never closed.")
+    return UserError(f"{path}: rows and header do not fit together.")
+
+
+def _ragged(path: Path, row: int, fields: int, expected: int, separator: str) -> UserError:
+    return UserError(
+        f"{path}, {line_of(row)}: {fields} fields where the header has {expected}. Put fields that hold the delimiter "
+        f"{separator!r} into quotes, or name another with the option delimiter."
+    )
+
+
+def _check_closed(path: Path, suffixes: list[str], table: pd.DataFrame, encoding: str) -> None:
+    """A quote that is opened and never closed would swallow all rows that follow into the last cell."""
+    if table.empty or "\n" not in str(table.iat[-1, -1]):
+        return
+    with _open(path, suffixes) as stream, io.TextIOWrapper(stream, encoding=encoding) as text:
+        if not text.read().rstrip().endswith('"'):
+            raise UserError(f"{path}, {line_of(len(table) - 1)}: a quote is opened and never closed.")
 
 
 def _fitted(names: Sequence[str], message: str) -> list[str] | None:
@@ -195,7 +233,25 @@ def _open(path: Path, suffixes: list[str]) -> IO[bytes]:
     return open(path, "rb")
 
 
-def _delimiter(first: bytes, suffixes: list[str], given: str | None, encoding: str) -> str:
+def _check_encoding(encoding: str) -> None:
+    try:
+        known = codecs.lookup(encoding)._is_text_encoding
+    except (LookupError, ValueError):
+        known = False
+    if not known:
+        raise UserError(f"encoding {encoding!r} is none that Python knows. Usual ones: {', '.join(ENCODINGS)}.")
+
+
+def _not_text(path: Path, suffixes: list[str], encoding: str) -> UserError:
+    """The error for bytes that are no text of this encoding, with the encoding that they are likely to have."""
+    with _open(path, suffixes) as stream:
+        start = stream.read(1 << 16)
+    wide = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in start
+    likely = "utf-16" if wide else "cp1252"
+    return UserError(f"{path}: not {encoding} text; name its encoding with the option encoding, e.g. {likely}.")
+
+
+def _delimiter(path: Path, suffixes: list[str], given: str | None, encoding: str) -> str:
     if given is not None:
         separator = DELIMITERS.get(given, given)
         if len(separator) != 1:
@@ -203,7 +259,12 @@ def _delimiter(first: bytes, suffixes: list[str], given: str | None, encoding: s
         return separator
     if ".tsv" in suffixes:
         return "\t"
-    line = first.decode(encoding)
+    with _open(path, suffixes) as stream, io.TextIOWrapper(stream, encoding=encoding) as text:
+        line = text.readline(LINE)
+        while line and not line.strip():
+            line = text.readline(LINE)
+    if "\0" in line:
+        raise UnicodeError("a text holds no NUL")
     counts = {d: line.count(d) for d in (",", ";", "\t", "|")}
     return max(counts, key=lambda d: counts[d])
 
@@ -212,9 +273,10 @@ def _header(path: Path, suffixes: list[str], separator: str, encoding: str) -> t
     """Names in the header and the number of lines it takes (a quoted name may run over the end of a line)."""
     with _open(path, suffixes) as stream, io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
         reader = csv.reader(text, delimiter=separator)
-        names = next(reader, None)
+        names = next((row for row in reader if any(name.strip() for name in row)), None)
         if names is None:
             raise UserError(f"{path}: the file is empty.")
+        names[0] = names[0].removeprefix("\ufeff")
         return names, reader.line_num
 
 
