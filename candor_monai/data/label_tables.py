@@ -24,6 +24,7 @@ from ..utils import UserError, unknown
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "space": " "}
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 NAMELESS = "Unnamed: "
+REPEATED = "repeated"  # names that several columns of a table bear, in its ``attrs``
 ENCODINGS = ("utf-8", "utf-16", "cp1252", "latin-1", "shift_jis", "gb18030")
 BLOCK = 1 << 24  # bytes; the longest row must fit into one
 LINE = 1 << 20  # characters of a header that are looked at
@@ -52,7 +53,7 @@ def read_table(
         header: names of the columns of a text table that has no header line.
 
     Returns:
-        text columns, blanks as ``""``.
+        text columns, blanks as ``""``. A name that occurs again gets its place behind it; ``find_column`` refuses it.
 
     Raises:
         UserError: the file is absent, unreadable, of an unknown kind, badly formed, or has no rows.
@@ -62,11 +63,13 @@ def read_table(
         raise UserError(f"{path}: there is no such table.")
     suffixes = [s.lower() for s in path.suffixes]
     if suffixes and suffixes[-1] in COLUMNAR_SUFFIXES:
-        table = _read_columnar(path, columns)
+        table, names = _read_columnar(path, columns)
     else:
-        table = _read_text(path, suffixes, columns, delimiter, encoding, header)
+        table, names = _read_text(path, suffixes, columns, delimiter, encoding, header)
     if table.empty:
         raise UserError(f"{path}: the table holds no rows.")
+    stripped = [name.strip() for name in names]
+    table.attrs[REPEATED] = tuple(sorted({name for name in stripped if name and stripped.count(name) > 1}))
     return table
 
 
@@ -74,13 +77,17 @@ def find_column(table: pd.DataFrame, name: str, where: str | Path, aliases: Iter
     """Name of a column of ``table``: ``name``, else the first of ``aliases`` that is there.
 
     Raises:
-        UserError: none is there; names the nearest column.
+        UserError: none is there (the nearest column is named), or the table has several of that name.
 
     >>> find_column(pd.DataFrame({"rad_ID": ["1"]}), "rad_id", "t.csv", ["rad_ID"])
     'rad_ID'
     """
     for candidate in (name, *aliases):
         if candidate in table.columns:
+            if candidate in table.attrs.get(REPEATED, ()):
+                raise UserError(
+                    f"{Path(where).name}: two columns are called {candidate!r}; rename the one that is not meant."
+                )
             return candidate
     raise unknown(f"column of {Path(where).name}:", name, [str(c) for c in table.columns])
 
@@ -107,7 +114,8 @@ def _read_text(
     delimiter: str | None,
     encoding: str,
     header: Sequence[str] | None,
-) -> pd.DataFrame:
+) -> tuple[pd.DataFrame, Sequence[str]]:
+    """The table, and the names as its header has them."""
     import pyarrow
 
     kind = [s for s in suffixes if s in TEXT_SUFFIXES or s in (".gz", ".zip")]
@@ -143,7 +151,7 @@ def _read_text(
     if beyond:
         row = int((table[beyond[0]] != "").to_numpy().argmax())
         raise _ragged(path, row, len(table.columns) + len(nameless), len(names), separator)
-    return table
+    return table, names
 
 
 @dataclass(frozen=True)
@@ -282,16 +290,15 @@ def _header(path: Path, suffixes: list[str], separator: str, encoding: str) -> t
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """Names without outer spaces; a name that is blank or occurs again is told apart by its place."""
-    distinct: list[str] = []
+    distinct: dict[str, None] = {}
     for i, name in enumerate(n.strip() for n in names):
-        if not name:
-            distinct.append(f"{NAMELESS}{i}")
-        else:
-            distinct.append(f"{name}.{distinct.count(name)}" if name in distinct else name)
-    return distinct
+        while not name or name in distinct:
+            name = f"{name}.{i}" if name else f"{NAMELESS}{i}"
+        distinct[name] = None
+    return list(distinct)
 
 
-def _read_columnar(path: Path, columns: Callable[[str], bool] | None) -> pd.DataFrame:
+def _read_columnar(path: Path, columns: Callable[[str], bool] | None) -> tuple[pd.DataFrame, Sequence[str]]:
     import pyarrow as pa
     import pyarrow.feather
     import pyarrow.parquet
@@ -302,9 +309,7 @@ def _read_columnar(path: Path, columns: Callable[[str], bool] | None) -> pd.Data
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     texts = {}
-    for name in table.column_names:
-        if columns is not None and not columns(name.strip()):
-            continue
-        values = table.column(name).to_pylist()
-        texts[name.strip()] = ["" if v is None or v != v else str(v) for v in values]
-    return pd.DataFrame(texts, dtype=str)
+    for i, name in enumerate(_distinct(table.column_names)):
+        if columns is None or columns(name):
+            texts[name] = ["" if v is None or v != v else str(v) for v in table.column(i).to_pylist()]
+    return pd.DataFrame(texts, dtype=str), table.column_names

@@ -6,9 +6,11 @@ import gzip
 import zipfile
 
 import pandas as pd
+import pyarrow
+import pyarrow.feather
 import pytest
 
-from candor_monai.data.label_tables import read_table
+from candor_monai.data.label_tables import find_column, read_table
 from candor_monai.utils import UserError
 
 
@@ -152,3 +154,21 @@ def test_an_encoding_that_fails_in_the_middle(tmp_path):
         read_table(tmp_path / "t.csv", encoding="utf-16")
     with pytest.raises(UserError, match="not undefined text"):
         read_table(tmp_path / "t.csv", encoding="undefined")
+
+
+def test_a_repeated_column_is_refused_when_it_is_used(tmp_path):
+    (tmp_path / "t.csv").write_text("id,v,v ,v.1,,w\n1,2,3,4,,5\n")
+    table = read_table(tmp_path / "t.csv")
+    assert table.columns.tolist() == ["id", "v", "v.2", "v.1", "w"]
+    assert find_column(table, "w", "t.csv") == "w"
+    with pytest.raises(UserError, match=r"t\.csv: two columns are called 'v'"):
+        find_column(table[table["id"] == "1"].iloc[[0]].reset_index(drop=True), "v", "t.csv")
+
+
+def test_repeated_columns_of_arrow_files(tmp_path):
+    table = pyarrow.table([["1"], [2], [3], [None]], names=["id", "v", "v ", "v"])
+    pyarrow.feather.write_feather(table, tmp_path / "t.arrow")
+    read = read_table(tmp_path / "t.arrow")
+    assert read.to_dict("list") == {"id": ["1"], "v": ["2"], "v.2": ["3"], "v.3": [""]}
+    with pytest.raises(UserError, match=r"two columns are called 'v'"):
+        find_column(read, "v", "t.arrow")

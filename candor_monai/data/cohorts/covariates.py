@@ -12,6 +12,7 @@ import pandas as pd
 
 from ...utils import UserError, unknown
 from ...utils.names import names_of
+from ..label_tables import find_column
 from .draft import Draft
 
 
@@ -94,7 +95,7 @@ class Covariates:
                 "Match by something that many patients share, such as ManufacturerModelName."
             )
         if name in self.table.columns:
-            values = self.table[name].str.strip()
+            values = self.table[find_column(self.table, name, self.where)].str.strip()
         elif self.headers is not None and name in self.headers.columns:
             values = self.headers[name].reset_index(drop=True)
         else:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError, unknown
-from ..label_tables import read_table
+from ..label_tables import find_column, read_table
 from .covariates import Covariates
 from .draft import Draft, with_rejected
 from .label_reading import LabelTable, read_labels
@@ -209,7 +209,8 @@ def _ids_of(path: Path, id_column: str | None) -> list[str]:
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: cannot be read: {error}") from error
     table = read_table(path)
-    return table[_id_column(list(table.columns), id_column, path)].str.strip().tolist()
+    name = _id_column(list(table.columns), id_column, path)
+    return table[find_column(table, name, path)].str.strip().tolist()
 
 
 def _path(source: Source, name: str) -> Path:

@@ -61,4 +61,4 @@ def _listed(source: Source, images: str | Path | Sequence[str], image_column: st
         lines = path.read_text(encoding="utf-8-sig").splitlines()
         return pd.Series([line.strip() for line in lines if line.strip()], dtype=object)
     table = read_table(path)
-    return table[image_column_of(image_column, list(table.columns), path)].str.strip()
+    return table[image_column_of(image_column, table, path)].str.strip()

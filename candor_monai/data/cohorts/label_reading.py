@@ -13,6 +13,7 @@ import pandas as pd
 from ...utils import UserError, nearest
 from ...utils.names import names_of
 from ..label_policy import LabelValues
+from ..label_tables import find_column
 from .covariates import Covariates
 from .draft import Draft
 from .source import Source
@@ -143,7 +144,7 @@ def read_labels(
     path = _labels_path(source, labels)
     table = source.read(path, delimiter=delimiter, encoding=encoding)
     columns = [str(c) for c in table.columns]
-    key = image_column_of(image_column, columns, path)
+    key = image_column_of(image_column, table, path)
     roles = {}
     given = {"patient": patient_column, "site": site_column, "split": split_column, "view": view_column}
     for role, named in given.items():
@@ -166,21 +167,22 @@ def read_labels(
     return LabelTable(path, columns, key, order, roles, wanted, rows, site or source.name, dict(bins or {}))
 
 
-def image_column_of(given: str | None, columns: Sequence[str], path: Path) -> str:
+def image_column_of(given: str | None, table: pd.DataFrame, path: Path) -> str:
     """The column that names the image.
 
     Raises:
-        UserError: the one given does not exist, or none has a usual name.
+        UserError: the one given does not exist, none has a usual name, or two have the same.
     """
+    columns = [str(c) for c in table.columns]
     if given is not None:
         if given not in columns:
             near = nearest(given, columns)
             hint = f" Did you mean {near!r}?" if near else ""
             raise UserError(f"{path.name} has no column {given!r}.{hint} It has {', '.join(columns)}.")
-        return given
+        return find_column(table, given, path)
     for name in (*IMAGE_COLUMNS, *BY_HEADER.values()):
         if name in columns:
-            return name
+            return find_column(table, name, path)
     raise UserError(
         f"{path.name}: none of its columns is called {', '.join(IMAGE_COLUMNS[:6])} …; name the one that says which "
         f"image a row is about with image_column. It has {', '.join(columns)}."
