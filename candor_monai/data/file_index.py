@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import gzip
 import hashlib
@@ -41,10 +42,12 @@ class FileIndex:
         if folder not in self._files:
             try:
                 names = frozenset(os.listdir(self.root / folder))
-            except (FileNotFoundError, NotADirectoryError):
-                names = frozenset()
             except OSError as error:
-                raise UserError(f"{self.root / folder}: the folder cannot be listed: {error.strerror}.") from error
+                # a path that cannot be is not there; a folder that may not be read is another matter
+                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP):
+                    names = frozenset()
+                else:
+                    raise UserError(f"{self.root / folder}: the folder cannot be listed: {error.strerror}.") from error
             self._files[folder] = names
         return self._files[folder]
 

@@ -11,6 +11,7 @@ import csv
 import gzip
 import io
 import re
+import stat
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -59,8 +60,7 @@ def read_table(
         UserError: the file is absent, unreadable, of an unknown kind, badly formed, or has no rows.
     """
     path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such table.")
+    check_file(path, "table")
     suffixes = [s.lower() for s in path.suffixes]
     if suffixes and suffixes[-1] in COLUMNAR_SUFFIXES:
         table, names = _read_columnar(path, columns)
@@ -71,6 +71,51 @@ def read_table(
     stripped = [name.strip() for name in names]
     table.attrs[REPEATED] = tuple(sorted({name for name in stripped if name and stripped.count(name) > 1}))
     return table
+
+
+def read_lines(path: Path, what: str) -> list[str]:
+    """Lines of a UTF-8 text file without outer spaces; blank ones are left out.
+
+    Args:
+        path: the file.
+        what: what it should be, for messages.
+
+    Raises:
+        UserError: there is no such file, or it cannot be read.
+    """
+    check_file(path, what)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: the {what} cannot be read: {error}") from error
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def check_file(path: Path, what: str) -> None:
+    """Refuse a path that leads to no file.
+
+    Args:
+        path: the path.
+        what: what the file should be, for messages.
+
+    Raises:
+        UserError: there is nothing, a folder, a link to nothing or something else; says which.
+    """
+    if "\0" in str(path):
+        raise UserError(f"{str(path)!r}: there is no such {what}: no path holds the character NUL.")
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        link = path.is_symlink()
+        raise UserError(
+            f"{path}: {f'a link to a {what} that is not there' if link else f'there is no such {what}'}."
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path}: the {what} cannot be read: {error.strerror}.") from error
+    if stat.S_ISDIR(mode):
+        raise UserError(f"{path}: a folder, not a {what}.")
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path}: no regular file.")
 
 
 def find_column(table: pd.DataFrame, name: str, where: str | Path, aliases: Iterable[str] = ()) -> str:

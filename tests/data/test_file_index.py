@@ -130,3 +130,9 @@ def test_a_table_beside_its_own_gz_is_one_table(tmp_path):
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a\n2\n"))
     with pytest.raises(UserError, match="2 versions"):
         find_table(tmp_path, ["t.csv*"], "x")
+
+
+def test_paths_that_cannot_be_are_not_there(tmp_path):
+    (tmp_path / "circle").symlink_to("circle")
+    paths = pd.Series(["x" * 300 + "/a.png", "circle/a.png", "a.png"])
+    assert FileIndex(tmp_path).present(paths).tolist() == [False, False, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zipfile
 
 import pandas as pd
@@ -10,7 +11,7 @@ import pyarrow
 import pyarrow.feather
 import pytest
 
-from candor_monai.data.label_tables import find_column, read_table
+from candor_monai.data.label_tables import find_column, read_lines, read_table
 from candor_monai.utils import UserError
 
 
@@ -108,9 +109,33 @@ def test_a_row_that_does_not_fit_is_not_quoted(tmp_path):
     assert "Jane" not in str(error.value)
 
 
-def test_absent_table(tmp_path):
-    with pytest.raises(UserError, match="no such table"):
-        read_table(tmp_path / "t.csv")
+def test_what_is_no_table(tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "gone.csv")
+    (tmp_path / "circle.csv").symlink_to(tmp_path / "circle.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    for name, message in (
+        ("t.csv", r"t\.csv: there is no such table"),
+        ("folder.csv", r"folder\.csv: a folder, not a table"),
+        ("link.csv", r"link\.csv: a link to a table that is not there"),
+        ("circle.csv", "the table cannot be read: Too many levels"),
+        ("pipe.csv", "no regular file"),
+        ("a\0b.csv", r"a\\x00b\.csv': there is no such table: no path holds"),
+        ("x" * 300 + ".csv", "the table cannot be read: File name too long"),
+        ("link.csv/t.csv", "there is no such table"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_table(tmp_path / name)
+
+
+def test_lines_of_a_text_file(tmp_path):
+    (tmp_path / "t.txt").write_bytes("\ufeff a b \r\n\n007\n".encode())
+    assert read_lines(tmp_path / "t.txt", "list") == ["a b", "007"]
+    (tmp_path / "t.txt").write_bytes(b"\xff")
+    with pytest.raises(UserError, match=r"t\.txt: the list cannot be read"):
+        read_lines(tmp_path / "t.txt", "list")
+    with pytest.raises(UserError, match="there is no such list"):
+        read_lines(tmp_path / "u.txt", "list")
 
 
 def test_other_encodings_are_named(tmp_path):

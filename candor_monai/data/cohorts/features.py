@@ -7,6 +7,7 @@ of floating-point numbers a dimension. Nothing is unpickled.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError, unknown
-from ..label_tables import find_column, read_table
+from ..label_tables import check_file, find_column, read_lines, read_table
 from .covariates import Covariates
 from .draft import Draft, with_rejected
 from .label_reading import LabelTable, read_labels
@@ -101,8 +102,7 @@ def read_features(
         UserError: the file is not readable, has another shape, holds Python objects, or an id occurs twice.
     """
     suffix = path.suffix.lower()
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file of features.")
+    check_file(path, "file of features")
     if suffix == ".npy":
         matrix = _load(path)
         if ids is not None:
@@ -204,10 +204,7 @@ def _id_column(columns: list[str], given: str | None, path: Path) -> str:
 
 def _ids_of(path: Path, id_column: str | None) -> list[str]:
     if path.suffix.lower() == ".txt":
-        try:
-            return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{path}: cannot be read: {error}") from error
+        return read_lines(path, "file of ids")
     table = read_table(path)
     name = _id_column(list(table.columns), id_column, path)
     return table[find_column(table, name, path)].str.strip().tolist()
@@ -216,7 +213,7 @@ def _ids_of(path: Path, id_column: str | None) -> list[str]:
 def _path(source: Source, name: str) -> Path:
     path = source.find_table(chosen=str(name))
     assert path is not None
-    return path if path.exists() or not Path(name).exists() else Path(name).resolve()
+    return path if os.path.exists(path) or not os.path.exists(name) else Path(name).resolve()
 
 
 def _rejected(draft: Draft, labels: LabelTable, ids: list[str], place: np.ndarray) -> pd.DataFrame:

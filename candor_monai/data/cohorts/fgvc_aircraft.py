@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from ...utils import UserError
+from ..label_tables import read_lines
 from .class_groups import class_draft
 from .draft import Draft, box_table
 from .source import Source
@@ -62,10 +63,7 @@ def read(source: Source) -> Draft:
 def _pairs(source: Source, folder: Path, name: str) -> pd.DataFrame:
     """Id and name of each line, split at the first space only."""
     path = folder / name
-    try:
-        lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}. {source.card.obtain}") from error
+    lines = read_lines(path, "list of images")
     pairs = [line.split(" ", 1) for line in lines]
     odd = next((i for i, pair in enumerate(pairs) if len(pair) != 2), None)
     if odd is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pandas as pd
 
 from ...utils import UserError
 from ..file_index import FileIndex, inside
-from ..label_tables import read_table
+from ..label_tables import read_lines, read_table
 from .draft import Draft
 from .label_reading import image_column_of
 from .source import Source
@@ -54,11 +55,8 @@ def _listed(source: Source, images: str | Path | Sequence[str], image_column: st
         return pd.Series([str(p) for p in images], dtype=object)
     path = source.find_table(chosen=str(images))
     assert path is not None
-    path = path if path.is_file() or not Path(images).is_file() else Path(images).resolve()
+    path = path if os.path.isfile(path) or not os.path.isfile(images) else Path(images).resolve()
     if path.suffix.lower() in (".txt", ".lst", ""):
-        if not path.is_file():
-            raise UserError(f"{path}: there is no such list of images.")
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-        return pd.Series([line.strip() for line in lines if line.strip()], dtype=object)
+        return pd.Series(read_lines(path, "list of images"), dtype=object)
     table = read_table(path)
     return table[image_column_of(image_column, table, path)].str.strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -204,8 +205,10 @@ def _labels_path(source: Source, labels: str | None) -> Path:
         hint = f" The folder holds {', '.join(tables[:6])}." if tables else ""
         raise UserError(f"cohort {source.name!r} needs --labels, the table of labels.{hint}")
     path = Path(labels).expanduser()
-    if source.root is not None and not path.is_absolute() and ((source.root / path).is_file() or not path.is_file()):
-        return source.root / path
+    if source.root is not None and not path.is_absolute():
+        below = source.root / path
+        if os.path.isfile(below) or not os.path.isfile(path):
+            return below
     return path.absolute()
 
 

@@ -158,6 +158,8 @@ def test_parquet_table(folder):
         ("image,Edema\nx/a.png,1\n", {"findings": None}, "needs --findings.*Edema"),
         ("image,Edema\nx/a.png,1\n", {"labels": None}, "needs --labels.*labels.csv"),
         ("image,Edema\nx/a.png,1\n", {"labels": "labls.csv"}, "no such table"),
+        ("image,Edema\nx/a.png,1\n", {"labels": "x"}, "x: a folder, not a table"),
+        ("image,Edema\nx/a.png,1\n", {"labels": "l" * 300 + ".csv"}, "File name too long"),
         ("image,Edema\nx/a.png,1\n", {"join_on": "name"}, "unknown value of join_on"),
         ("image,Edema\nx/a.png,1\n", {"value_column": "v"}, "belongs to the long form"),
         ("image,Edema,split\nx/a.png,1,later\n", {}, "row 1: 'later' is not a split"),
