@@ -16,8 +16,6 @@ import pandas as pd
 from ..utils import UserError
 from .label_tables import line_of
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".dicom", ".bmp", ".nii", ".nii.gz", ".webp")
-
 
 class FileIndex:
     """Listings of the folders below one root, each read once when it is first asked about.
@@ -83,7 +81,7 @@ class FileIndex:
         if folder not in self._folded:
             self._folded[folder] = {entry.lower(): entry for entry in sorted(listed, reverse=True)}
         folded = self._folded[folder]
-        stem = os.path.splitext(name)[0]
+        stem = split_suffix(name)[0]
         for candidate in (name, *(stem + suffix for suffix in suffixes)):
             if candidate.lower() in folded:
                 return f"{folder}/{folded[candidate.lower()]}" if folder else folded[candidate.lower()]
@@ -120,6 +118,18 @@ class FileIndex:
             stack.extend(reversed(below))
 
 
+def split_suffix(name: str) -> tuple[str, str]:
+    """A file name's stem and suffix; ``.nii.gz`` is one suffix, and what is made of digits alone is none.
+
+    >>> split_suffix("a.b.png"), split_suffix("scan.nii.gz"), split_suffix("1.2.840.7")
+    (('a.b', '.png'), ('scan', '.nii.gz'), ('1.2.840.7', ''))
+    """
+    if name.lower().endswith(".nii.gz"):
+        return name[: -len(".nii.gz")], name[-len(".nii.gz") :]
+    stem, suffix = os.path.splitext(name)
+    return (name, "") if suffix[1:].isdigit() else (stem, suffix)
+
+
 def split_paths(paths: pd.Series) -> tuple[list[str], list[str]]:
     """Folder and name of each relative path."""
     pairs = [path.rpartition("/") for path in paths]
@@ -130,7 +140,7 @@ def inside(paths: pd.Series, where: str, allow_outside: bool = False) -> pd.Seri
     """Paths of a table made relative, with ``/``; none may leave the dataset's folder unless that is allowed.
 
     Raises:
-        UserError: an absolute path or one that climbs out with ``..``; names table and row.
+        UserError: an absolute path, one that climbs out with ``..`` or one with a NUL; names table and row.
 
     >>> inside(pd.Series(["a/./b.png", "c\\\\d.png"]), "t.csv").tolist()
     ['a/b.png', 'c/d.png']
@@ -142,10 +152,11 @@ def inside(paths: pd.Series, where: str, allow_outside: bool = False) -> pd.Seri
     straight: list[str] = texts.tolist()
     for i in np.flatnonzero(odd.to_numpy(dtype=bool)).tolist():
         text = straight[i]
-        broken = "\x00" in text
-        normal = text if broken else os.path.normpath(text)
+        if "\x00" in text:
+            raise UserError(f"{where}, {line_of(i)}: {text[:80]!r} is no path: it holds the character NUL.")
+        normal = os.path.normpath(text)
         outside = normal.startswith(("/", "../")) or normal == ".." or text[1:3] == ":/"
-        if broken or (outside and not allow_outside):
+        if outside and not allow_outside:
             raise UserError(
                 f"{where}, {line_of(i)}: the path {text[:80]!r} leaves the dataset's folder. Paths are relative "
                 f"to it; allow_outside: true accepts absolute paths from a table that you trust."

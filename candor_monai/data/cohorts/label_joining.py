@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError
+from ..file_index import split_suffix
 from .covariates import Covariates
 from .draft import Draft, with_rejected
 from .label_reading import LabelTable, unmatched_keys
@@ -51,7 +52,7 @@ def joined_draft(
         draft.records["image_id"] = np.where(uid == "", draft.records["image"], uid)
     labels.fill(draft, source, lookup)
     draft.notes["join"] = join.how
-    _list_unmatched(draft, labels, join, images)
+    _list_unmatched(source, draft, labels, join, images)
     if headers is not None:
         copies = draft.records["image_id"].duplicated().to_numpy(dtype=bool)
         lookup.reject(draft, copies, "duplicate_image", "another file holds the same SOPInstanceUID")
@@ -61,7 +62,7 @@ def joined_draft(
     return draft
 
 
-def _list_unmatched(draft: Draft, labels: LabelTable, join: Join, images: Sequence[str]) -> None:
+def _list_unmatched(source: Source, draft: Draft, labels: LabelTable, join: Join, images: Sequence[str]) -> None:
     """Rejections: rows that disagree, rows without an image, names that several files bear, files without a row."""
     rows, name = labels.rows, labels.name
     named = labels.row_name if join.how == "accession_number" else str
@@ -70,8 +71,8 @@ def _list_unmatched(draft: Draft, labels: LabelTable, join: Join, images: Sequen
     rejected = with_rejected(draft.rejected, list(map(named, odd)), [""] * len(odd), "contradictory_rows", told)
     ambiguous = set(join.ambiguous)
     lost = unmatched_keys(rows, join.row, ambiguous)
-    message = f"{name} names it; no image matches"
-    rejected = with_rejected(rejected, list(map(named, lost)), [""] * len(lost), "no_image", message)
+    told = [f"{name} names it; {_why_lost(source, k) if join.how == 'path' else 'no image matches'}" for k in lost]
+    rejected = with_rejected(rejected, list(map(named, lost)), [""] * len(lost), "no_image", told)
     several = sorted(ambiguous)
     message = "several files answer to this name; join by path"
     rejected = with_rejected(rejected, list(map(named, several)), [""] * len(several), "ambiguous_file", message)
@@ -87,6 +88,20 @@ def _list_unmatched(draft: Draft, labels: LabelTable, join: Join, images: Sequen
         )
 
 
+def _why_lost(source: Source, key: str) -> str:
+    """What became of the path of a row, by a listing of its folder."""
+    folder, _, base = key.replace("\\", "/").rpartition("/")
+    if any(f"{folder}/".startswith(f"{link}/") for link in source.files.links):
+        return "it lies behind a link to a folder, which is not followed"
+    try:
+        if base not in source.files.listing(folder):
+            return "no image matches"
+    except UserError:
+        return "its folder cannot be listed"
+    path = source.files.root / folder / base
+    return f"it is {'a folder' if path.is_dir() else 'no image by its name' if path.is_file() else 'a link to nothing'}"
+
+
 def _bears(file: str, keys: set[str]) -> bool:
     base = file.rpartition("/")[2]
-    return bool(keys) and (file in keys or base in keys or base.rpartition(".")[0] in keys)
+    return bool(keys) and (file in keys or base in keys or split_suffix(base)[0] in keys)

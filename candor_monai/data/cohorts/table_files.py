@@ -10,7 +10,7 @@ from ..archives import members
 from ..file_index import FileIndex
 from .table_join import may_be_image
 
-RASTER = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".nii", ".gif")
+RASTER = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".nii", ".nii.gz", ".gif")
 
 
 class ImageFiles:
