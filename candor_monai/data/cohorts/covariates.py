@@ -64,6 +64,17 @@ def is_identifying(name: str) -> bool:
     return name in _IDENTIFYING or bool(_IDENTIFYING_VR & set(dictionary_VR(tag).split(" or ")))
 
 
+# What is kept of DICOM files: keyword -> values; None keeps all.
+Filters = Mapping[str, Sequence[str] | None]
+
+
+def header_filters(
+    modalities: Sequence[str] | None, sop_classes: Sequence[str] | None, body_parts: Sequence[str] | None
+) -> Filters:
+    """Filters by the options that cohorts of DICOM files have in common."""
+    return {"Modality": modalities, "SOPClassUID": sop_classes, "BodyPartExamined": body_parts}
+
+
 class Covariates:
     """Looks up covariates of the joined images.
 
@@ -140,7 +151,7 @@ class Covariates:
             self.reject(draft, hit, reason, messages)
             reasons = self.headers["reason"].fillna("")
 
-    def filter(self, draft: Draft, filters: Mapping[str, Sequence[str] | None]) -> None:
+    def filter(self, draft: Draft, filters: Filters) -> None:
         """Leave out DICOM files by modality, SOP class and body part, each with the value that ruled it out."""
         assert self.headers is not None
         for keyword, wanted in filters.items():

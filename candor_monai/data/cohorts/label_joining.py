@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from ...utils import UserError
 from ..file_index import split_suffix
-from .covariates import Covariates
+from .covariates import Covariates, Filters
 from .draft import Draft, with_rejected
 from .label_reading import LabelTable, unmatched_keys
 from .source import Source
 from .table_join import BY_HEADER, Join
 from .table_rows import describe_keys
-
-Filters = Mapping[str, Sequence[str] | None]
 
 
 def joined_draft(

@@ -15,7 +15,7 @@ from ...utils import UserError, nearest
 from ...utils.names import names_of
 from ..label_policy import LabelValues
 from ..label_tables import find_column
-from .covariates import Covariates
+from .covariates import Covariates, is_keyword
 from .draft import Draft
 from .source import Source
 from .splits import normal_splits
@@ -61,6 +61,12 @@ class LabelTable:
     def name(self) -> str:
         """The table's name, for messages."""
         return self.path.name
+
+    @property
+    def keywords(self) -> list[str]:
+        """DICOM keywords that the headers must give, as the table has no such column."""
+        asked = dict.fromkeys((*self.wanted, *self.bins, *self.roles.values()))
+        return [name for name in asked if name not in self.columns and is_keyword(name)]
 
     def row_name(self, key: str) -> str:
         """How a row is named where its key is an identifier: by its number.

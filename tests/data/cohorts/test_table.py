@@ -295,6 +295,14 @@ def test_join_by_uid_with_dicom_covariates(hospital):
     assert cohort.groups()[1] == ("Modality=DX|KVP=(missing)", "Modality=DX|KVP=90")
 
 
+def test_a_dicom_keyword_that_only_bins_name_is_read(hospital):
+    table(hospital, "image,Edema,view\ns1/IM1,1,PA\ns1/IM2,0,PA\n")
+    cohort = load(hospital, bins={"DistanceSourceToPatient": [1, 2]}, header_workers=1)
+    assert cohort.records["DistanceSourceToPatient"].tolist() == [None, None]
+    cohort = load(hospital, bins={"KVP": [60, 120]}, header_workers=1)
+    assert cohort.records["KVP"].tolist() == ["[60, 120)", None]
+
+
 def test_join_by_path_rejects_a_broken_file_with_its_reason(hospital):
     table(hospital, "image,Edema,patient_id\ns1/IM1,1,x\ns2/broken.dcm,0,y\n")
     cohort = load(hospital, header_workers=1)
