@@ -77,7 +77,7 @@ def _images(source: Source, root: Path, split: pd.Series, number: pd.Series) -> 
         for base in ("", "Glaucoma", "Dataset", "Glaucoma/Dataset", "Glaucoma/Dataset/dataset"):
             for folder in folders:
                 inner = f"{base}/{folder}" if base else folder
-                for file in source.files.listing(inner):
+                for file in sorted(source.files.listing(inner)):
                     told = re.fullmatch(r"slo.*?_?(\d+)\.jpe?g", file, re.IGNORECASE)
                     if told:
                         where.setdefault((name, told.group(1)), f"{inner}/{file}")

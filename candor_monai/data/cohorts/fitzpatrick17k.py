@@ -66,7 +66,7 @@ def _images(source: Source, table: pd.DataFrame) -> list[str]:
     """File of each image by md5, else by the name that its link was saved under."""
     where: dict[str, str] = {}
     for folder in FOLDERS:
-        for name in source.files.listing(folder):
+        for name in sorted(source.files.listing(folder)):
             if name.lower().endswith(SUFFIXES):
                 where.setdefault(name.rpartition(".")[0].lower(), f"{folder}/{name}" if folder else name)
     other = table["url_alphanum"] if "url_alphanum" in table else pd.Series([""] * len(table))

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError
-from ..file_index import FileIndex, inside
+from ..archives import ArchiveReader
+from ..file_index import inside
 from ..label_tables import read_lines, read_table
 from .draft import Draft
 from .label_reading import image_column_of
@@ -33,7 +34,7 @@ def read(source: Source, *, images: str | Path | Sequence[str] | None = None, im
         raise UserError(f"{source.root}: there is no such folder.")
     if images is None:
         source.need_dataset_dir()
-        paths = pd.Series(ImageFiles(FileIndex(source.root), Path()).all, dtype=object)
+        paths = pd.Series(ImageFiles(source.files, Path()).all, dtype=object)
     else:
         paths = _listed(source, images, image_column)
     if not len(paths):
@@ -47,6 +48,8 @@ def read(source: Source, *, images: str | Path | Sequence[str] | None = None, im
     draft = Draft(records, (), np.empty((len(records), 0), dtype=np.int8), paths_checked=True)
     draft.notes["listed_twice"] = len(paths) - len(unique)
     draft.match_on = ()
+    if unique.str.contains(r"\.zip/", case=False).any():
+        draft.open_image = ArchiveReader(source.root)
     return draft
 
 

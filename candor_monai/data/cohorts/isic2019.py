@@ -49,6 +49,8 @@ def read(source: Source, *, actinic_keratosis: str = "positive", test: bool = Tr
         parts.append(part)
         codes.append(np.array([becomes.get(d, UNLABELLED) for d in diagnosis], dtype=np.int8))
         found[f"{split} images"] = len(truth)
+    if not parts:
+        raise source.no_table("ISIC_2019_Training_GroundTruth.csv")
     records = pd.concat(parts, ignore_index=True)
     records["site"] = "isic2019"
     findings = (source.task or load_task("malignancy")).findings
