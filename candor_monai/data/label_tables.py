@@ -143,6 +143,29 @@ def check_columns(table: pd.DataFrame, needed: Iterable[str], where: str | Path)
         find_column(table, name, where)
 
 
+def check_unique(keys: pd.Series, where: str | Path, what: str = "image", of: str = "rows") -> None:
+    """Refuse keys that occur twice.
+
+    Args:
+        keys: one a row.
+        where: the table, for messages.
+        what: what a key names.
+        of: what it has two of.
+
+    Raises:
+        UserError: a key does; names it, and the rows where ``of`` is "rows".
+
+    >>> check_unique(pd.Series(["a", "b"]), "t.csv")
+    """
+    repeated = keys.duplicated().to_numpy(dtype=bool)
+    if repeated.any():
+        second = int(repeated.argmax())
+        key = keys.iat[second]
+        first = int((keys == key).to_numpy(dtype=bool).argmax())
+        told = f": {line_of(first)} and {line_of(second)}" if of == "rows" else ""
+        raise UserError(f"{Path(where).name}: {what} {key!r} has two {of}{told}.")
+
+
 def line_of(row: int) -> str:
     """How a row is named in messages: data rows count from 1, as the header is not one.
 

@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.feather
 import pytest
 
-from candor_monai.data.label_tables import find_column, read_lines, read_table
+from candor_monai.data.label_tables import check_unique, find_column, read_lines, read_table
 from candor_monai.utils import UserError
 
 
@@ -197,3 +197,12 @@ def test_repeated_columns_of_arrow_files(tmp_path):
     assert read.to_dict("list") == {"id": ["1"], "v": ["2"], "v.2": ["3"], "v.3": [""]}
     with pytest.raises(UserError, match=r"two columns are called 'v'"):
         find_column(read, "v", "t.arrow")
+
+
+def test_keys_that_occur_twice():
+    keys = pd.Series(["a", "b", "c", "b"])
+    check_unique(keys[:3], "x/t.csv")
+    with pytest.raises(UserError, match=r"^t\.csv: study 'b' has two rows: row 2 and row 4\.$"):
+        check_unique(keys, "x/t.csv", "study")
+    with pytest.raises(UserError, match=r"^t\.csv: image 'b' has two reports\.$"):
+        check_unique(keys, "x/t.csv", of="reports")

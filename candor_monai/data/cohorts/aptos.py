@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError
-from ..label_tables import check_columns
+from ..label_tables import check_columns, check_unique
 from ..tasks import load_task
 from .draft import Draft
 from .grades import grade_codes
@@ -40,10 +40,7 @@ def read(source: Source) -> Draft:
             continue
         table = source.read(root / name)
         check_columns(table, ("id_code", "diagnosis"), name)
-        if table["id_code"].duplicated().any():
-            raise UserError(
-                f"{name}: image {table.loc[table['id_code'].duplicated(), 'id_code'].iloc[0]} has two rows."
-            )
+        check_unique(table["id_code"], name)
         part = pd.DataFrame({"image_id": table["id_code"], "split": split})
         part["image"] = _folder(source, folder, table["id_code"].iloc[0]) + table["id_code"] + ".png"
         part["grade"] = table["diagnosis"]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError
-from ..label_tables import check_columns
+from ..label_tables import check_columns, line_of
 from ..tasks import load_task
 from .chexpert_labels import chexpert_codes, columns_for
 from .draft import Draft
@@ -77,7 +77,7 @@ def _records(table: pd.DataFrame, where: str) -> pd.DataFrame:
     if wrong.any():
         row = int(wrong.argmax())
         raise UserError(
-            f"{where}, row {row + 1}: Path {str(table['Path'].iloc[row])[:80]!r} does not end like "
+            f"{where}, {line_of(row)}: Path {str(table['Path'].iloc[row])[:80]!r} does not end like "
             f"train/patient00001/study1/view1_frontal.jpg."
         )
     records = pd.DataFrame({"image_id": parts[0], "image": parts[0], "patient_id": parts[1], "site": "chexpert"})

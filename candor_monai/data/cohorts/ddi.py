@@ -8,9 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ...utils import UserError
 from ..label_policy import label_codes
-from ..label_tables import check_columns, find_column
+from ..label_tables import check_columns, check_unique, find_column
 from ..tasks import load_task
 from .draft import Draft
 from .source import Source
@@ -27,10 +26,7 @@ def read(source: Source) -> Draft:
     table = source.read(path)
     check_columns(table, ("DDI_file", "skin_tone"), path)
     malignant = find_column(table, "malignant", path, ["malignancy(malig=1)"])
-    if table["DDI_file"].duplicated().any():
-        raise UserError(
-            f"{path.name}: image {table.loc[table['DDI_file'].duplicated(), 'DDI_file'].iloc[0]} has two rows."
-        )
+    check_unique(table["DDI_file"], path)
     codes = label_codes(table[malignant], malignant, path.name)
     findings = (source.task or load_task("malignancy")).findings
     records = pd.DataFrame({"image_id": table["DDI_file"]})

@@ -15,7 +15,7 @@ import pandas as pd
 
 from ...utils import UserError
 from ..label_policy import label_codes
-from ..label_tables import check_columns
+from ..label_tables import check_columns, check_unique, line_of
 from ..tasks import load_task
 from .draft import Draft
 from .source import Source
@@ -39,7 +39,7 @@ def read(source: Source) -> Draft:
     if number.isna().any():
         row = int(number.isna().argmax())
         raise UserError(
-            f"{path.name}, row {row + 1}: filename {table['filename'].iloc[row]!r} is not data_<number>.npz."
+            f"{path.name}, {line_of(row)}: filename {table['filename'].iloc[row]!r} is not data_<number>.npz."
         )
     split = normal_splits(table["use"], path.name)
     findings = (source.task or load_task("glaucoma")).findings
@@ -50,10 +50,7 @@ def read(source: Source) -> Draft:
     for column in ("age", "gender", "race", "ethnicity", "language", "maritalstatus", "md"):
         if column in table:
             records["marital_status" if column == "maritalstatus" else column] = table[column]
-    if records["image_id"].duplicated().any():
-        raise UserError(
-            f"{path.name}: {records.loc[records['image_id'].duplicated(), 'image_id'].iloc[0]} occurs twice."
-        )
+    check_unique(records["image_id"], path)
     draft = Draft(records, findings, np.repeat(codes[:, None], len(findings), axis=1))
     draft.found = {
         "subjects": len(table),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from ...utils import UserError
-from ..label_tables import read_lines
+from ..label_tables import check_unique, line_of, read_lines
 from .class_groups import class_draft
 from .draft import Draft, box_table
 from .source import Source
@@ -33,9 +33,8 @@ def read(source: Source) -> Draft:
     folder = source.root / data
     variant = pd.concat([_pairs(source, folder, f"images_variant_{s}.txt").assign(split=s) for s in SPLITS])
     maker = pd.concat([_pairs(source, folder, f"images_manufacturer_{s}.txt") for s in SPLITS])
-    if variant["id"].duplicated().any():
-        raise UserError(f"{folder}: image {variant.loc[variant['id'].duplicated(), 'id'].iloc[0]} has two variants.")
     variant = variant.reset_index(drop=True)
+    check_unique(variant["id"], folder, of="variants")
     makers = maker.drop_duplicates("id").set_index("id")["name"].reindex(variant["id"]).reset_index(drop=True)
     if makers.isna().any():
         raise UserError(f"{folder}: image {variant['id'].iloc[int(makers.isna().argmax())]} has no manufacturer.")
@@ -67,6 +66,6 @@ def _pairs(source: Source, folder: Path, name: str) -> pd.DataFrame:
     pairs = [line.split(" ", 1) for line in lines]
     odd = next((i for i, pair in enumerate(pairs) if len(pair) != 2), None)
     if odd is not None:
-        raise UserError(f"{path}, row {odd + 1}: {lines[odd][:60]!r} is not an id and a name.")
+        raise UserError(f"{path}, {line_of(odd)}: {lines[odd][:60]!r} is not an id and a name.")
     source.tables[name] = len(pairs)
     return pd.DataFrame(pairs, columns=["id", "name"], dtype=object)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ...utils import UserError, unknown
 from ..label_policy import NEGATIVE, POSITIVE, UNLABELLED
-from ..label_tables import check_columns
+from ..label_tables import check_columns, check_unique, line_of
 from ..tasks import load_task
 from .draft import Draft
 from .source import Source
@@ -33,17 +33,14 @@ def read(source: Source, *, non_neoplastic: str = "exclude") -> Draft:
     path = source.table_path("fitzpatrick17k.csv", "fitzpatrick17k*.csv")
     table = source.read(path)
     check_columns(table, ("md5hash", "three_partition_label", "fitzpatrick_scale"), path)
-    if table["md5hash"].duplicated().any():
-        raise UserError(
-            f"{path.name}: image {table.loc[table['md5hash'].duplicated(), 'md5hash'].iloc[0]} has two rows."
-        )
+    check_unique(table["md5hash"], path)
     meaning = {"malignant": POSITIVE, "benign": NEGATIVE}
     meaning["non-neoplastic"] = NEGATIVE if non_neoplastic == "negative" else UNLABELLED
     partition = table["three_partition_label"].str.strip().str.lower()
     odd = ~partition.isin(meaning)
     if odd.any():
         row = int(odd.to_numpy().argmax())
-        raise UserError(f"{path.name}, row {row + 1}: three_partition_label {partition.iloc[row]!r} is not known.")
+        raise UserError(f"{path.name}, {line_of(row)}: three_partition_label {partition.iloc[row]!r} is not known.")
     codes = partition.map(meaning).to_numpy(dtype=np.int8)
     findings = (source.task or load_task("malignancy")).findings
     records = pd.DataFrame({"image_id": table["md5hash"]})

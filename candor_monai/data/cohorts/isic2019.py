@@ -12,7 +12,7 @@ import pandas as pd
 
 from ...utils import UserError, unknown
 from ..label_policy import NEGATIVE, POSITIVE, UNLABELLED, label_codes
-from ..label_tables import check_columns, find_column
+from ..label_tables import check_columns, find_column, line_of
 from ..tasks import load_task
 from .draft import Draft
 from .source import Source
@@ -68,7 +68,7 @@ def _diagnosis(truth: pd.DataFrame, where: str) -> list[str]:
     if several.any():
         row = int(several.argmax())
         raise UserError(
-            f"{where}, row {row + 1}: image {truth['image'].iloc[row]} has {int(marks[row].sum())} classes."
+            f"{where}, {line_of(row)}: image {truth['image'].iloc[row]} has {int(marks[row].sum())} classes."
         )
     return [known[i] for i in marks.argmax(axis=1)]
 

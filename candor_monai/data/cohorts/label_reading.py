@@ -14,7 +14,7 @@ import pandas as pd
 from ...utils import UserError, nearest
 from ...utils.names import names_of
 from ..label_policy import LabelValues
-from ..label_tables import find_column
+from ..label_tables import find_column, line_of
 from .covariates import Covariates, is_keyword
 from .draft import Draft
 from .source import Source
@@ -73,7 +73,7 @@ class LabelTable:
 
         Accession numbers identify an examination and stay out of what is written.
         """
-        return f"{self.name} row {int((self.order == key).to_numpy().argmax()) + 1}"
+        return f"{self.name} {line_of(int((self.order == key).to_numpy().argmax()))}"
 
     def fill(self, draft: Draft, source: Source, lookup: Covariates) -> None:
         """Give the draft its patient, site, split, view, the covariates asked for, and what blanks mean."""

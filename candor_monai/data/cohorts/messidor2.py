@@ -11,7 +11,7 @@ import pandas as pd
 
 from ...utils import UserError
 from ..label_policy import UNLABELLED
-from ..label_tables import check_columns, find_column
+from ..label_tables import check_columns, check_unique, find_column
 from ..tasks import load_task
 from .draft import Draft
 from .grades import grade_codes
@@ -40,8 +40,7 @@ def read(source: Source, *, table: str | None = None) -> Draft:
     codes = grade_codes(rows[grade], path.name)
     if "adjudicated_gradable" in rows:
         codes[pd.to_numeric(rows["adjudicated_gradable"], errors="coerce").to_numpy() == 0] = UNLABELLED
-    if rows[key].duplicated().any():
-        raise UserError(f"{path.name}: image {rows.loc[rows[key].duplicated(), key].iloc[0]} has two rows.")
+    check_unique(rows[key], path)
     records = pd.DataFrame({"image_id": rows[key]})
     records["image"] = _folder(source) + rows[key]
     records["patient_id"] = _patients(source, rows[key])

@@ -14,7 +14,7 @@ import pandas as pd
 from ...utils import UserError, unknown
 from ..file_index import missing_table
 from ..label_policy import UNLABELLED
-from ..label_tables import check_columns
+from ..label_tables import check_columns, check_unique
 from ..tasks import load_task
 from .chexpert_labels import chexpert_codes, columns_for
 from .draft import Draft
@@ -110,8 +110,7 @@ def _labels(
     path = _table(source, tables, labeler)
     table = source.read(path)
     check_columns(table, ["study_id"], path)
-    if table["study_id"].duplicated().any():
-        raise UserError(f"{path.name}: study {table.loc[table['study_id'].duplicated(), 'study_id'].iloc[0]} twice.")
+    check_unique(table["study_id"], path, "study")
     codes = np.full((len(study), len(findings)), UNLABELLED, dtype=np.int8)
     _assign(codes, study, table["study_id"], chexpert_codes(table, findings, path))
     if radiologist:

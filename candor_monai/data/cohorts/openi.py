@@ -19,7 +19,7 @@ import pandas as pd
 
 from ...utils import UserError
 from ..label_policy import NEGATIVE, POSITIVE, UNLABELLED
-from ..label_tables import check_columns, find_column
+from ..label_tables import check_columns, check_unique, find_column
 from ..tasks import load_task
 from .draft import Draft
 from .source import Source
@@ -44,10 +44,7 @@ def read(source: Source, *, views_table: str | None = None) -> Draft:
         raise UserError(f"{root}: no report in ecgen-radiology/ or NLMCXR_reports.tgz. {source.card.obtain}")
     images = [(uid, image, _codes(terms, findings)) for uid, terms, names in reports for image in names]
     records = pd.DataFrame({"image_id": [i for _, i, _ in images]}, dtype=object)
-    if records["image_id"].duplicated().any():
-        raise UserError(
-            f"{root}: image {records.loc[records['image_id'].duplicated(), 'image_id'].iloc[0]} has two reports."
-        )
+    check_unique(records["image_id"], root, of="reports")
     records["image"] = _files(source, [(u, i) for u, i, _ in images])
     records["patient_id"] = [uid for uid, _, _ in images]
     records["site"] = "openi"

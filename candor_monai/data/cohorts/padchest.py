@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ...utils import UserError, unknown
+from ...utils import unknown
 from ..label_policy import MISSING_TEXTS, NEGATIVE, UNLABELLED
-from ..label_tables import check_columns
+from ..label_tables import check_columns, check_unique
 from ..tasks import load_task
 from .draft import Draft
 from .label_lists import list_codes, literal_lists
@@ -63,9 +63,7 @@ def read(
     path = source.table_path(pattern, chosen=table)
     rows = source.read(path, (*NEEDED, *COVARIATES))
     check_columns(rows, NEEDED, path)
-    if rows["ImageID"].duplicated().any():
-        twice = rows.loc[rows["ImageID"].duplicated(), "ImageID"].iloc[0]
-        raise UserError(f"{path.name}: image {twice!r} has two rows.")
+    check_unique(rows["ImageID"], path)
     findings = source.vocabulary.of("padchest", (source.task or load_task("chest")).findings)
 
     labels = rows["Labels"]

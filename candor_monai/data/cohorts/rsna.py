@@ -16,7 +16,7 @@ import pandas as pd
 from ...utils import UserError
 from ..header_index import header_index
 from ..label_policy import NEGATIVE, POSITIVE, label_codes
-from ..label_tables import check_columns, find_column
+from ..label_tables import check_columns, check_unique, find_column, line_of
 from ..tasks import load_task
 from .draft import Draft, box_table
 from .drawing import whole
@@ -57,7 +57,7 @@ def read(
     positive = np.bincount(own[target], minlength=len(ids)) > 0
     if (positive[own] != target).any():
         row = int((positive[own] != target).argmax())
-        raise UserError(f"{path.name}, row {row + 1}: image {ids[own[row]]} has rows with Target 0 and 1.")
+        raise UserError(f"{path.name}, {line_of(row)}: image {ids[own[row]]} has rows with Target 0 and 1.")
     classes = _classes(source, ids)
     known = {
         "Pneumonia": positive,
@@ -100,10 +100,7 @@ def _classes(source: Source, ids: pd.Index) -> pd.Series | None:
     table = source.read(path)
     check_columns(table, ("patientId", "class"), path)
     table = table.drop_duplicates(["patientId", "class"])
-    if table["patientId"].duplicated().any():
-        raise UserError(
-            f"{path.name}: image {table.loc[table['patientId'].duplicated(), 'patientId'].iloc[0]} has two classes."
-        )
+    check_unique(table["patientId"], path, of="classes")
     return table.set_index("patientId")["class"].reindex(ids).reset_index(drop=True)
 
 

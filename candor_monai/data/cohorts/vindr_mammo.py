@@ -11,7 +11,7 @@ import pandas as pd
 
 from ...utils import UserError
 from ..label_policy import NEGATIVE, POSITIVE
-from ..label_tables import check_columns, find_column
+from ..label_tables import check_columns, check_unique, find_column
 from ..tasks import load_task
 from .draft import Draft, box_table
 from .label_lists import literal_lists
@@ -48,10 +48,7 @@ def read(source: Source, *, categories: str | list[str] | tuple[str, ...] = POSI
     breasts = source.read(path)
     view = find_column(breasts, "view_position", path, ["view_positition"])  # some copies spell it so
     check_columns(breasts, ("study_id", "image_id", "laterality", "split"), path)
-    if breasts["image_id"].duplicated().any():
-        raise UserError(
-            f"{path.name}: image {breasts.loc[breasts['image_id'].duplicated(), 'image_id'].iloc[0]} twice."
-        )
+    check_unique(breasts["image_id"], path)
     marks_path = source.table_path("finding_annotations.csv")
     marks = source.read(marks_path)
     check_columns(marks, ("image_id", "finding_categories", "xmin", "ymin", "xmax", "ymax"), marks_path)
