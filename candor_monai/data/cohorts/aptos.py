@@ -11,7 +11,6 @@ import pandas as pd
 
 from ...utils import UserError
 from ..label_tables import check_columns, check_unique
-from ..tasks import load_task
 from .draft import Draft
 from .grades import grade_codes
 from .source import Source
@@ -48,7 +47,7 @@ def read(source: Source) -> Draft:
         codes.append(grade_codes(table["diagnosis"], name))
     records = pd.concat(parts, ignore_index=True)
     records["site"] = "aptos"
-    findings = (source.task or load_task("referable_retinopathy")).findings
+    findings = source.findings("referable_retinopathy")
     whole = np.repeat(np.concatenate(codes)[:, None], len(findings), axis=1)
     draft = Draft(records, findings, whole, suffixes=(".png", ".jpg", ".jpeg"))
     draft.found = {"graded images": len(records)}

@@ -12,7 +12,6 @@ import pandas as pd
 
 from ...utils import UserError
 from ..label_tables import check_columns, line_of
-from ..tasks import load_task
 from .chexpert_labels import chexpert_codes, columns_for
 from .draft import Draft
 from .source import Source
@@ -35,7 +34,7 @@ def read(source: Source, *, labels: str | None = None) -> Draft:
             f"{root}: this is one batch of chexpert. Set --dataset_dir to the folder of all: {root.parent}."
         )
     batches = [f for f in sorted(source.files.listing("")) if f.startswith(BATCH)]
-    findings = columns_for((source.task or load_task("chest")).findings, source.name)
+    findings = columns_for(source.findings("chest"), source.name)
     records, codes, drafts = [], [], {}
     for name, split in TABLES:
         folder = next((b for b in ("", *batches) if name in source.files.listing(b)), None)

@@ -10,7 +10,6 @@ import pandas as pd
 
 from ..label_policy import label_codes
 from ..label_tables import check_columns, check_unique, find_column
-from ..tasks import load_task
 from .draft import Draft
 from .source import Source
 
@@ -28,7 +27,7 @@ def read(source: Source) -> Draft:
     malignant = find_column(table, "malignant", path, ["malignancy(malig=1)"])
     check_unique(table["DDI_file"], path)
     codes = label_codes(table[malignant], malignant, path.name)
-    findings = (source.task or load_task("malignancy")).findings
+    findings = source.findings("malignancy")
     records = pd.DataFrame({"image_id": table["DDI_file"]})
     folder = next((f"{f}/" for f in ("images", "ddidiversedermatologyimages") if source.files.listing(f)), "")
     records["image"] = folder + table["DDI_file"]

@@ -16,7 +16,6 @@ import pandas as pd
 from ...utils import UserError
 from ..label_policy import label_codes
 from ..label_tables import check_columns, check_unique, line_of
-from ..tasks import load_task
 from .draft import Draft
 from .source import Source
 from .splits import normal_splits
@@ -42,7 +41,7 @@ def read(source: Source) -> Draft:
             f"{path.name}, {line_of(row)}: filename {table['filename'].iloc[row]!r} is not data_<number>.npz."
         )
     split = normal_splits(table["use"], path.name)
-    findings = (source.task or load_task("glaucoma")).findings
+    findings = source.findings("glaucoma")
     codes = label_codes(table["glaucoma"], "glaucoma", path.name)
     records = pd.DataFrame({"image_id": split.fillna("none") + "/" + number})
     records["image"] = _images(source, root, split, number)

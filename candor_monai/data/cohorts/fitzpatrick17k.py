@@ -12,7 +12,6 @@ import pandas as pd
 from ...utils import UserError, unknown
 from ..label_policy import NEGATIVE, POSITIVE, UNLABELLED
 from ..label_tables import check_columns, check_unique, line_of
-from ..tasks import load_task
 from .draft import Draft
 from .source import Source
 
@@ -42,7 +41,7 @@ def read(source: Source, *, non_neoplastic: str = "exclude") -> Draft:
         row = int(odd.to_numpy().argmax())
         raise UserError(f"{path.name}, {line_of(row)}: three_partition_label {partition.iloc[row]!r} is not known.")
     codes = partition.map(meaning).to_numpy(dtype=np.int8)
-    findings = (source.task or load_task("malignancy")).findings
+    findings = source.findings("malignancy")
     records = pd.DataFrame({"image_id": table["md5hash"]})
     records["image"] = _images(source, table)
     records["site"] = "fitz17k"

@@ -13,7 +13,6 @@ import pandas as pd
 from ...utils import UserError, unknown
 from ..label_policy import NEGATIVE, POSITIVE, UNLABELLED, label_codes
 from ..label_tables import check_columns, find_column, line_of
-from ..tasks import load_task
 from .draft import Draft
 from .source import Source
 
@@ -53,7 +52,7 @@ def read(source: Source, *, actinic_keratosis: str = "positive", test: bool = Tr
         raise source.no_table("ISIC_2019_Training_GroundTruth.csv")
     records = pd.concat(parts, ignore_index=True)
     records["site"] = "isic2019"
-    findings = (source.task or load_task("malignancy")).findings
+    findings = source.findings("malignancy")
     whole = np.repeat(np.concatenate(codes)[:, None], len(findings), axis=1)
     draft = Draft(records, findings, whole, found=found, suffixes=(".jpg", ".jpeg", ".png"))
     draft.notes["actinic_keratosis"] = actinic_keratosis

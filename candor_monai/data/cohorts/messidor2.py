@@ -12,7 +12,6 @@ import pandas as pd
 from ...utils import UserError
 from ..label_policy import UNLABELLED
 from ..label_tables import check_columns, check_unique, find_column
-from ..tasks import load_task
 from .draft import Draft
 from .grades import grade_codes
 from .source import Source
@@ -45,7 +44,7 @@ def read(source: Source, *, table: str | None = None) -> Draft:
     records["image"] = _folder(source) + rows[key]
     records["patient_id"] = _patients(source, rows[key])
     records["site"], records["grade"] = "messidor2", rows[grade]
-    findings = (source.task or load_task("referable_retinopathy")).findings
+    findings = source.findings("referable_retinopathy")
     draft = Draft(
         records, findings, np.repeat(codes[:, None], len(findings), axis=1), suffixes=(".png", ".jpg", ".tif", ".jpeg")
     )

@@ -15,7 +15,6 @@ from ...utils import UserError, unknown
 from ..file_index import missing_table
 from ..label_policy import UNLABELLED
 from ..label_tables import check_columns, check_unique
-from ..tasks import load_task
 from .chexpert_labels import chexpert_codes, columns_for
 from .draft import Draft
 from .source import Source
@@ -50,7 +49,7 @@ def read(
     tables = root if tables_dir is None else Path(tables_dir).expanduser().resolve()
     listed = {e.lower() for e in source.files.listing("")}
     dicom = release == "dicom" or (release == "auto" and any(e.startswith("cxr-record-list") for e in listed))
-    findings = columns_for((source.task or load_task("chest")).findings, source.name)
+    findings = columns_for(source.findings("chest"), source.name)
 
     meta_path = _table(source, tables, "metadata")
     wanted = ("dicom_id", "subject_id", "study_id", "ViewPosition", "Rows", "Columns")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pandas as pd
 
 from ...utils import UserError, unknown
-from ..tasks import load_task
 from .draft import Draft, one_hot
 from .source import Source
 
@@ -45,7 +44,7 @@ def read(source: Source, *, variant: str = "norm") -> Draft:
         raise UserError(f"{source.root}: no tile in {TRAIN[variant]}/ or {TEST}/. {source.card.obtain}")
     records = pd.DataFrame(rows, columns=["image_id", "image", "tissue", "split"], dtype=object)
     records["site"] = "nct_crc"
-    findings = (source.task or load_task("tumor")).findings
+    findings = source.findings("tumor")
     draft = Draft(records, findings, one_hot(records["tissue"], dict.fromkeys(findings, ("TUM",))))
     draft.found = found
     return draft

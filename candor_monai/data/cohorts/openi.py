@@ -20,7 +20,6 @@ import pandas as pd
 from ...utils import UserError
 from ..label_policy import NEGATIVE, POSITIVE, UNLABELLED
 from ..label_tables import check_columns, check_unique, find_column
-from ..tasks import load_task
 from .draft import Draft
 from .source import Source
 
@@ -38,7 +37,7 @@ def read(source: Source, *, views_table: str | None = None) -> Draft:
             indiana_projections.csv when it is there.
     """
     root = source.locate("ecgen-radiology", "NLMCXR_reports*", "indiana_reports.csv")
-    findings = source.vocabulary.of("openi", (source.task or load_task("chest")).findings)
+    findings = source.vocabulary.of("openi", source.findings("chest"))
     reports = list(_reports(source, root))
     if not reports:
         raise UserError(f"{root}: no report in ecgen-radiology/ or NLMCXR_reports.tgz. {source.card.obtain}")

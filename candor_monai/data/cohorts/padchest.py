@@ -13,7 +13,6 @@ import pandas as pd
 from ...utils import unknown
 from ..label_policy import MISSING_TEXTS, NEGATIVE, UNLABELLED
 from ..label_tables import check_columns, check_unique
-from ..tasks import load_task
 from .draft import Draft
 from .label_lists import list_codes, literal_lists
 from .source import Source
@@ -64,7 +63,7 @@ def read(
     rows = source.read(path, (*NEEDED, *COVARIATES))
     check_columns(rows, NEEDED, path)
     check_unique(rows["ImageID"], path)
-    findings = source.vocabulary.of("padchest", (source.task or load_task("chest")).findings)
+    findings = source.vocabulary.of("padchest", source.findings("chest"))
 
     labels = rows["Labels"]
     named = ~labels.str.strip().str.lower().isin(MISSING_TEXTS).to_numpy(dtype=bool)

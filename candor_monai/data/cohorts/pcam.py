@@ -19,7 +19,6 @@ import pandas as pd
 from ...utils import UserError
 from ..label_policy import NEGATIVE, POSITIVE
 from ..label_tables import check_columns
-from ..tasks import load_task
 from .draft import Draft
 from .source import Source
 
@@ -63,7 +62,7 @@ def read(source: Source) -> Draft:
             f"valid and test has been mixed up (the publisher's checksums of the two are swapped)."
         )
     records["site"] = "pcam"
-    findings = (source.task or load_task("tumor")).findings
+    findings = source.findings("tumor")
     draft = Draft(records, findings, np.repeat(np.concatenate(codes), len(findings), axis=1), found=found)
     draft.open_image = TileReader(root)
     return draft

@@ -17,7 +17,6 @@ from ...utils import UserError
 from ..header_index import header_index
 from ..label_policy import NEGATIVE, POSITIVE, label_codes
 from ..label_tables import check_columns, check_unique, find_column, line_of
-from ..tasks import load_task
 from .draft import Draft, box_table
 from .drawing import whole
 from .source import Source
@@ -63,7 +62,7 @@ def read(
         "Pneumonia": positive,
         "Lung Opacity": positive if classes is None else (classes == OPACITY).to_numpy(dtype=bool),
     }
-    findings = tuple(source.vocabulary.of("rsna", (source.task or load_task("chest")).findings))
+    findings = tuple(source.vocabulary.of("rsna", source.findings("chest")))
     unknown = [f for f in findings if f not in known]
     if unknown:
         raise UserError(f"rsna labels {' and '.join(known)} only, not {unknown[0]}; mend the chest vocabulary.")

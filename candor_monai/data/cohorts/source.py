@@ -12,7 +12,7 @@ import pandas as pd
 from ...utils import UserError
 from ..file_index import FileIndex, find_root, find_table, missing_table
 from ..label_tables import read_table
-from ..tasks import Task
+from ..tasks import Task, load_task
 from .cards import CohortCard
 from .vocabulary import Vocabulary
 
@@ -44,6 +44,10 @@ class Source:
     def name(self) -> str:
         """Name of the dataset."""
         return self.card.name
+
+    def findings(self, task: str) -> tuple[str, ...]:
+        """Findings of the task asked, else of the adapter's own ``task``."""
+        return (self.task or load_task(task)).findings
 
     def need_dataset_dir(self) -> Path:
         """The folder that the user named.

@@ -16,7 +16,6 @@ import pandas as pd
 from ...utils import UserError
 from ..label_policy import NEGATIVE, POSITIVE, label_codes
 from ..label_tables import check_columns
-from ..tasks import load_task
 from .draft import Draft, box_table
 from .source import Source
 
@@ -34,7 +33,7 @@ def read(source: Source, *, votes: int = 2) -> Draft:
     if str(votes) not in ("1", "2", "3"):
         raise UserError(f"votes must be 1, 2 or 3, is {votes!r}.")
     root = source.locate("annotations", "image_labels_train.csv*", "train.csv*")
-    findings = source.vocabulary.of("vindr_cxr", (source.task or load_task("chest")).findings)
+    findings = source.vocabulary.of("vindr_cxr", source.findings("chest"))
     if "annotations" in source.files.listing("") or any(root.glob("image_labels_train.csv*")):
         draft = _physionet(source, findings, int(votes))
     else:

@@ -12,7 +12,6 @@ import pandas as pd
 from ...utils import UserError
 from ..label_policy import NEGATIVE, POSITIVE
 from ..label_tables import check_columns, check_unique, find_column
-from ..tasks import load_task
 from .draft import Draft, box_table
 from .label_lists import literal_lists
 from .source import Source
@@ -60,7 +59,7 @@ def read(source: Source, *, categories: str | list[str] | tuple[str, ...] = POSI
     hit = np.array([not set(names).isdisjoint(wanted) for names in lists], dtype=bool)[own]
 
     positive = breasts["image_id"].isin(marks.loc[hit, "image_id"]).to_numpy(dtype=bool)
-    findings = (source.task or load_task("mammography")).findings
+    findings = source.findings("mammography")
     codes = np.where(positive, POSITIVE, NEGATIVE).astype(np.int8)
     records = pd.DataFrame({"image_id": breasts["image_id"]})
     records["image"] = "images/" + breasts["study_id"] + "/" + breasts["image_id"] + ".dicom"

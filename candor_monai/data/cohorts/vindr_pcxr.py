@@ -13,7 +13,6 @@ import pandas as pd
 from ...utils import UserError
 from ..label_policy import NEGATIVE, POSITIVE, label_codes
 from ..label_tables import check_columns
-from ..tasks import load_task
 from .draft import Draft
 from .source import Source
 from .vindr_cxr import SUFFIXES, corner_boxes
@@ -28,7 +27,7 @@ def read(source: Source) -> Draft:
         source: the dataset.
     """
     source.locate("image_labels_train.csv*", "image_labels_test.csv*")
-    findings = source.vocabulary.of("vindr_pcxr", (source.task or load_task("chest")).findings)
+    findings = source.vocabulary.of("vindr_pcxr", source.findings("chest"))
     columns = {f: [n[len(LABEL) :] for n in names if n.startswith(LABEL)] for f, names in findings.items()}
     classes = {f: [n[len(ANNOTATION) :] for n in names if n.startswith(ANNOTATION)] for f, names in findings.items()}
     odd = [n for names in findings.values() for n in names if not n.startswith((LABEL, ANNOTATION))]
