@@ -47,9 +47,9 @@ def read(source: Source) -> Draft:
         codes.append(grade_codes(table["diagnosis"], name))
     records = pd.concat(parts, ignore_index=True)
     records["site"] = "aptos"
-    findings = source.findings("referable_retinopathy")
-    whole = np.repeat(np.concatenate(codes)[:, None], len(findings), axis=1)
-    draft = Draft(records, findings, whole, suffixes=(".png", ".jpg", ".jpeg"))
+    draft = Draft(
+        records, source.findings("referable_retinopathy"), np.concatenate(codes), suffixes=(".png", ".jpg", ".jpeg")
+    )
     draft.found = {"graded images": len(records)}
     return draft
 

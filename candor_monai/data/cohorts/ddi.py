@@ -5,7 +5,6 @@ Some patients have two images; which, is not published.
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
 from ..label_policy import label_codes
@@ -27,12 +26,11 @@ def read(source: Source) -> Draft:
     malignant = find_column(table, "malignant", path, ["malignancy(malig=1)"])
     check_unique(table["DDI_file"], path)
     codes = label_codes(table[malignant], malignant, path.name)
-    findings = source.findings("malignancy")
     records = pd.DataFrame({"image_id": table["DDI_file"]})
     folder = next((f"{f}/" for f in ("images", "ddidiversedermatologyimages") if source.files.listing(f)), "")
     records["image"] = folder + table["DDI_file"]
     records["site"], records["skin_tone"] = "ddi", table["skin_tone"]
     records["disease"] = table.get("disease")
-    draft = Draft(records, findings, np.repeat(codes[:, None], len(findings), axis=1), suffixes=(".png", ".jpg"))
+    draft = Draft(records, source.findings("malignancy"), codes, suffixes=(".png", ".jpg"))
     draft.found = {"rows of ddi_metadata.csv": len(table), "malignant images": int((codes == 1).sum())}
     return draft

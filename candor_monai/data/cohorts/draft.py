@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from ..cohort import BOX_COLUMNS, MASK_COLUMNS, REJECTED_COLUMNS
-from ..label_policy import NEGATIVE, POSITIVE
 
 
 def _frame(columns: Sequence[str]) -> Callable[[], pd.DataFrame]:
@@ -26,7 +25,7 @@ class Draft:
         records: one row an image: ``image_id``, ``image`` (relative path) and any of ``patient_id``, ``site``,
             ``split``, covariates; blanks are ``""`` or missing.
         findings: names of the F label columns.
-        codes: shape (N, F), int8, as in label_policy.
+        codes: shape (N, F), int8, as in label_policy; given as (N,), they are those of every finding.
         boxes, masks: as in Cohort.
         rejected: as in Cohort, for images that the tables name but that cannot be used.
         left_out: images left out by a stated rule, by rule.
@@ -55,6 +54,10 @@ class Draft:
     match_on: tuple[str, ...] | None = None
     blank: str | None = None
     paths_checked: bool = False
+
+    def __post_init__(self) -> None:
+        if self.codes.ndim == 1:
+            self.codes = np.repeat(self.codes[:, None], len(self.findings), axis=1)
 
     def keep(self, mask: np.ndarray, rule: str | None = None) -> None:
         """Keep the rows where ``mask`` is true; ``rule`` counts the others in ``left_out``."""
@@ -94,20 +97,6 @@ def with_rejected(
         dtype=object,
     )
     return more if rejected.empty else pd.concat([rejected, more], ignore_index=True)
-
-
-def one_hot(values: Sequence[str] | pd.Series, positive: Mapping[str, Sequence[str]]) -> np.ndarray:
-    """Codes of findings that are each a set of values of one column: positive when the value is in the set.
-
-    >>> one_hot(["TUM", "ADI"], {"Tumor": ["TUM"]})
-    array([[1],
-           [0]], dtype=int8)
-    """
-    own, texts = pd.factorize(pd.Series(values, dtype=object))
-    table = np.full((len(texts), len(positive)), NEGATIVE, dtype=np.int8)
-    for f, names in enumerate(positive.values()):
-        table[[i for i, t in enumerate(texts) if t in set(names)], f] = POSITIVE
-    return table[own]
 
 
 def box_table(

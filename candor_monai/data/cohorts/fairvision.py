@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from ...utils import UserError
@@ -41,7 +40,6 @@ def read(source: Source) -> Draft:
             f"{path.name}, {line_of(row)}: filename {table['filename'].iloc[row]!r} is not data_<number>.npz."
         )
     split = normal_splits(table["use"], path.name)
-    findings = source.findings("glaucoma")
     codes = label_codes(table["glaucoma"], "glaucoma", path.name)
     records = pd.DataFrame({"image_id": split.fillna("none") + "/" + number})
     records["image"] = _images(source, root, split, number)
@@ -50,7 +48,7 @@ def read(source: Source) -> Draft:
         if column in table:
             records["marital_status" if column == "maritalstatus" else column] = table[column]
     check_unique(records["image_id"], path)
-    draft = Draft(records, findings, np.repeat(codes[:, None], len(findings), axis=1))
+    draft = Draft(records, source.findings("glaucoma"), codes)
     draft.found = {
         "subjects": len(table),
         **{f"{name} subjects": int((split == name).sum()) for name in ("train", "val", "test")},

@@ -41,7 +41,6 @@ def read(source: Source, *, non_neoplastic: str = "exclude") -> Draft:
         row = int(odd.to_numpy().argmax())
         raise UserError(f"{path.name}, {line_of(row)}: three_partition_label {partition.iloc[row]!r} is not known.")
     codes = partition.map(meaning).to_numpy(dtype=np.int8)
-    findings = source.findings("malignancy")
     records = pd.DataFrame({"image_id": table["md5hash"]})
     records["image"] = _images(source, table)
     records["site"] = "fitz17k"
@@ -49,7 +48,7 @@ def read(source: Source, *, non_neoplastic: str = "exclude") -> Draft:
     for column in ("label", "nine_partition_label", "qc"):
         if column in table:
             records["diagnosis" if column == "label" else column] = table[column]
-    draft = Draft(records, findings, np.repeat(codes[:, None], len(findings), axis=1), suffixes=SUFFIXES)
+    draft = Draft(records, source.findings("malignancy"), codes, suffixes=SUFFIXES)
     counts = {f"{value} images": int((partition == value).sum()) for value in meaning}
     draft.found = {"rows of fitzpatrick17k.csv": len(table), **counts}
     if "url" in table:

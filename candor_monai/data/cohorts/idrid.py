@@ -59,9 +59,13 @@ def _grading(source: Source) -> Draft:
         found[f"{split} images graded"] = len(table)
     records = pd.concat(parts, ignore_index=True)
     records["site"] = "idrid"
-    findings = source.findings("referable_retinopathy")
-    whole = np.repeat(np.concatenate(codes)[:, None], len(findings), axis=1)
-    return Draft(records, findings, whole, found=found, suffixes=(".jpg", ".jpeg", ".png"))
+    return Draft(
+        records,
+        source.findings("referable_retinopathy"),
+        np.concatenate(codes),
+        found=found,
+        suffixes=(".jpg", ".jpeg", ".png"),
+    )
 
 
 def _segmentation(source: Source) -> Draft:

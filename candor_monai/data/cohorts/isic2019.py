@@ -52,9 +52,9 @@ def read(source: Source, *, actinic_keratosis: str = "positive", test: bool = Tr
         raise source.no_table("ISIC_2019_Training_GroundTruth.csv")
     records = pd.concat(parts, ignore_index=True)
     records["site"] = "isic2019"
-    findings = source.findings("malignancy")
-    whole = np.repeat(np.concatenate(codes)[:, None], len(findings), axis=1)
-    draft = Draft(records, findings, whole, found=found, suffixes=(".jpg", ".jpeg", ".png"))
+    draft = Draft(
+        records, source.findings("malignancy"), np.concatenate(codes), found=found, suffixes=(".jpg", ".jpeg", ".png")
+    )
     draft.notes["actinic_keratosis"] = actinic_keratosis
     return draft
 

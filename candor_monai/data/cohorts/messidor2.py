@@ -6,7 +6,6 @@ pair is a patient. Images that are not gradable have no grade and are unlabelled
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
 from ...utils import UserError
@@ -44,10 +43,7 @@ def read(source: Source, *, table: str | None = None) -> Draft:
     records["image"] = _folder(source) + rows[key]
     records["patient_id"] = _patients(source, rows[key])
     records["site"], records["grade"] = "messidor2", rows[grade]
-    findings = source.findings("referable_retinopathy")
-    draft = Draft(
-        records, findings, np.repeat(codes[:, None], len(findings), axis=1), suffixes=(".png", ".jpg", ".tif", ".jpeg")
-    )
+    draft = Draft(records, source.findings("referable_retinopathy"), codes, suffixes=(".png", ".jpg", ".tif", ".jpeg"))
     draft.found = {"rows of messidor_data.csv": len(rows), "gradable images": int((codes != UNLABELLED).sum())}
     return draft
 

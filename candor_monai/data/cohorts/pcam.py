@@ -48,7 +48,7 @@ def read(source: Source) -> Draft:
         part["image"] = [f"{images.relative_to(root)}/{i}" for i in range(len(y))]
         part["split"], part["patient_id"] = split, _slides(source, root, stem, y)
         parts.append(part)
-        codes.append(np.where(y, POSITIVE, NEGATIVE).astype(np.int8)[:, None])
+        codes.append(np.where(y, POSITIVE, NEGATIVE).astype(np.int8))
         found[f"{split} images"] = len(y)
     if not parts:
         packed = sorted(p.name for p in root.glob("*.h5.gz"))
@@ -62,8 +62,7 @@ def read(source: Source) -> Draft:
             f"valid and test has been mixed up (the publisher's checksums of the two are swapped)."
         )
     records["site"] = "pcam"
-    findings = source.findings("tumor")
-    draft = Draft(records, findings, np.repeat(np.concatenate(codes), len(findings), axis=1), found=found)
+    draft = Draft(records, source.findings("tumor"), np.concatenate(codes), found=found)
     draft.open_image = TileReader(root)
     return draft
 

@@ -69,7 +69,7 @@ def read(source: Source, *, categories: str | list[str] | tuple[str, ...] = POSI
     for column, name in (("breast_birads", "birads"), ("breast_density", "density")):
         if column in breasts:
             records[name] = breasts[column]
-    draft = Draft(records, findings, np.repeat(codes[:, None], len(findings), axis=1), suffixes=SUFFIXES)
+    draft = Draft(records, findings, codes, suffixes=SUFFIXES)
     boxed = marks[hit]
     corner = boxed[["xmin", "ymin", "xmax", "ymax"]].apply(pd.to_numeric, errors="coerce")
     size = corner["xmax"] - corner["xmin"], corner["ymax"] - corner["ymin"]
