@@ -7,7 +7,7 @@ import fnmatch
 import gzip
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,8 @@ import pandas as pd
 
 from ..utils import UserError
 from .label_tables import line_of
+
+LEVELS = 2  # how deep below the folder that the user names a dataset's root is looked for
 
 
 class FileIndex:
@@ -87,12 +89,12 @@ class FileIndex:
                 return f"{folder}/{folded[candidate.lower()]}" if folder else folded[candidate.lower()]
         return None
 
-    def walk(self, folder: str = "", hidden: bool = False) -> Iterator[str]:
-        """Relative paths of all files below a folder, sorted; links to folders are not followed.
+    def walk(self) -> Iterator[str]:
+        """Relative paths of all files, sorted; hidden ones are passed over, links to folders are not followed.
 
         Folders that cannot be listed are recorded in ``unreadable``, links to folders in ``links``.
         """
-        stack = [folder]
+        stack = [""]
         while stack:
             current = stack.pop()
             try:
@@ -103,7 +105,7 @@ class FileIndex:
                 continue
             below = []
             for entry in listed:
-                if not hidden and entry.name.startswith("."):
+                if entry.name.startswith("."):
                     continue
                 relative = f"{current}/{entry.name}" if current else entry.name
                 try:
@@ -165,14 +167,13 @@ def inside(paths: pd.Series, where: str, allow_outside: bool = False) -> pd.Seri
     return pd.Series(straight, index=texts.index, dtype=texts.dtype)
 
 
-def find_root(dataset_dir: str | Path, markers: Sequence[str], name: str, levels: int = 2) -> Path:
+def find_root(dataset_dir: str | Path, markers: Sequence[str], name: str) -> Path:
     """The folder that holds a dataset: ``dataset_dir`` itself, or the one folder up to two levels below it.
 
     Args:
         dataset_dir: where the user says the dataset is.
         markers: names or patterns of files and folders; one that is there marks the root.
         name: the dataset's name, for messages.
-        levels: how deep to look.
 
     Raises:
         UserError: no such folder, none or several below it are marked, or the folder is inside the dataset; says
@@ -182,7 +183,7 @@ def find_root(dataset_dir: str | Path, markers: Sequence[str], name: str, levels
     if not start.is_dir():
         raise UserError(f"{start}: there is no such folder. Set --dataset_dir to the folder that holds {name}.")
     level = [start]
-    for _ in range(levels + 1):
+    for _ in range(LEVELS + 1):
         hits = [folder for folder in level if _marked(folder, markers)]
         if len(hits) == 1:
             return hits[0]
@@ -197,11 +198,9 @@ def find_root(dataset_dir: str | Path, markers: Sequence[str], name: str, levels
             raise UserError(
                 f"{start}: this folder lies inside {name}; the dataset's root is {parent}. Set --dataset_dir to it."
             )
-    entries = sorted(os.listdir(start))
-    seen = ", ".join(entries[:8]) + (f", … ({len(entries)} entries)" if len(entries) > 8 else "") or "nothing"
     raise UserError(
-        f"{start}: not the root of {name}. Looked for {' or '.join(markers)} here and up to {levels} levels below; "
-        f"found {seen}. Download may be incomplete, or --dataset_dir points elsewhere."
+        f"{start}: not the root of {name}. Looked for {' or '.join(markers)} here and up to {LEVELS} levels below; "
+        f"found {_entries(start)}. Download may be incomplete, or --dataset_dir points elsewhere."
     )
 
 
@@ -229,9 +228,7 @@ def find_table(root: Path, patterns: Sequence[str], name: str, option: str = "ta
 
 def missing_table(root: Path, patterns: Sequence[str], name: str, obtain: str = "") -> UserError:
     """The error for a table that is not there."""
-    entries = sorted(os.listdir(root))
-    seen = ", ".join(entries[:8]) + (f", … ({len(entries)} entries)" if len(entries) > 8 else "") or "nothing"
-    return UserError(f"{root}: {name} needs {' or '.join(patterns)}; found {seen}. {obtain}".rstrip())
+    return UserError(f"{root}: {name} needs {' or '.join(patterns)}; found {_entries(root)}. {obtain}".rstrip())
 
 
 def _marked(folder: Path, markers: Sequence[str]) -> bool:
@@ -251,13 +248,12 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(found)[:200]
 
 
+def _entries(folder: Path) -> str:
+    """What a folder holds, for messages."""
+    entries = sorted(os.listdir(folder))
+    return ", ".join(entries[:8]) + (f", … ({len(entries)} entries)" if len(entries) > 8 else "") or "nothing"
+
+
 def _same(plain: Path, packed: Path) -> bool:
     with open(plain, "rb") as a, gzip.open(packed, "rb") as b:
-        return _digest(iter(lambda: a.read(1 << 20), b"")) == _digest(iter(lambda: b.read(1 << 20), b""))
-
-
-def _digest(blocks: Iterable[bytes]) -> bytes:
-    digest = hashlib.blake2b()
-    for block in blocks:
-        digest.update(block)
-    return digest.digest()
+        return hashlib.file_digest(a, "blake2b").digest() == hashlib.file_digest(b, "blake2b").digest()

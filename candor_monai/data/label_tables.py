@@ -13,6 +13,7 @@ import io
 import re
 import stat
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,7 +212,7 @@ def _read_text(
         raise _not_text(path, suffixes, encoding) from error
     except csv.Error as error:
         raise UserError(f"{path}: its header cannot be read ({error}).") from error
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     nameless = [c for c in table.columns if c.startswith(NAMELESS) and not (table[c] != "").any()]
     table = table.drop(columns=nameless)
@@ -305,7 +306,7 @@ def _open(path: Path, suffixes: list[str]) -> IO[bytes]:
             members = [m for m in archive.namelist() if m.lower().endswith(TEXT_SUFFIXES) and "__MACOSX" not in m]
             if len(members) != 1:
                 raise UserError(f"{path}: must hold one table, holds {len(members)}; unpack the one that is meant.")
-            return io.BytesIO(archive.read(members[0]))
+            return archive.open(members[0])  # keeps the file open until it is closed itself
     return open(path, "rb")
 
 

@@ -88,7 +88,6 @@ class Covariates:
     def __init__(self, table: pd.DataFrame, headers: pd.DataFrame | None, images: pd.Series, where: str) -> None:
         self.table, self.where = table, where
         self.headers = None if headers is None else headers.set_index("file").reindex(images).reset_index(drop=True)
-        self._images = images
 
     def get(self, name: str, identifying: bool = False) -> pd.Series:
         """Values of a covariate; blanks are missing.

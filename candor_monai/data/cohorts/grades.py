@@ -13,7 +13,7 @@ REFERABLE = 2
 HIGHEST = 4
 
 
-def grade_codes(column: pd.Series, where: str, from_grade: int = REFERABLE) -> np.ndarray:
+def grade_codes(column: pd.Series, where: str) -> np.ndarray:
     """Codes of a column of grades 0 to 4, shape (N,), int8; a blank is unlabelled.
 
     Raises:
@@ -28,4 +28,4 @@ def grade_codes(column: pd.Series, where: str, from_grade: int = REFERABLE) -> n
     if odd.any():
         row = int(odd.argmax())
         raise UserError(f"{where}, column {column.name!r}, {line_of(row)}: {column.iloc[row]!r} is not a grade 0 to 4.")
-    return np.where(blank, UNLABELLED, np.where(number >= from_grade, POSITIVE, NEGATIVE)).astype(np.int8)
+    return np.where(blank, UNLABELLED, np.where(number >= REFERABLE, POSITIVE, NEGATIVE)).astype(np.int8)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError, unknown
-from ..file_index import missing_table
+from ..file_index import find_table, missing_table
 from ..label_policy import UNLABELLED
 from ..label_tables import check_columns, check_unique
 from .chexpert_labels import chexpert_codes, columns_for
@@ -93,8 +93,6 @@ def _table(source: Source, tables: Path, kind: str) -> Path:
     pattern = f"mimic-cxr-*-{kind}.csv*"
     if not tables.is_dir():
         raise UserError(f"{tables}: there is no such folder of tables.")
-    from ..file_index import find_table
-
     path = find_table(tables, [pattern], source.name, "tables_dir")
     if path is None:
         hint = "The tables come with MIMIC-CXR-JPG; for the DICOM release name their folder with --tables_dir."

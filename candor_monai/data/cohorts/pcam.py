@@ -23,7 +23,8 @@ from .draft import Draft
 from .source import Source
 
 SPLITS = {"train": ("train",), "val": ("valid", "val"), "test": ("test",)}
-TRUE, FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
+TILES = 256  # read at once
+TRUE = ("true", "1", "1.0")
 
 
 def read(source: Source) -> Draft:
@@ -91,14 +92,14 @@ class TileReader:
     def __getstate__(self) -> dict[str, Any]:
         return {"root": self.root, "_open": {}, "_block": None}
 
-    def _tile(self, name: str, row: int, rows: int = 256) -> np.ndarray:
+    def _tile(self, name: str, row: int) -> np.ndarray:
         """Tiles are packed many to a block on disk, so a block is read at once."""
-        start = row - row % rows
+        start = row - row % TILES
         if self._block is None or self._block[:2] != (name, start):
             key = (os.getpid(), name)
             if key not in self._open:
                 self._open[key] = _h5py().File(self.root / name, "r")["x"]
-            self._block = (name, start, self._open[key][start : start + rows])
+            self._block = (name, start, self._open[key][start : start + TILES])
         return self._block[2][row - start]
 
 

@@ -44,11 +44,11 @@ def read(
         index_dir, header_workers: as for a ``table`` cohort.
     """
     source.locate("stage_2_train_labels.csv*", "stage_1_train_labels.csv*")
-    if source.find_table("stage_2_train_labels.csv*") is None:
+    path = source.find_table("stage_2_train_labels.csv*")
+    if path is None:
         raise UserError(
             f"{source.root}: holds stage 1 of the challenge; rsna is read from stage 2. {source.card.obtain}"
         )
-    path = source.table_path("stage_2_train_labels.csv*")
     rows = source.read(path)
     check_columns(rows, ("patientId", "x", "y", "width", "height", "Target"), path)
     target = label_codes(rows["Target"], "Target", path.name) == POSITIVE
