@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..cohort import BOX_COLUMNS, MASK_COLUMNS, REJECTED_COLUMNS
-
-
-def _frame(columns: Sequence[str]) -> Callable[[], pd.DataFrame]:
-    return lambda: pd.DataFrame({c: pd.Series(dtype=object) for c in columns})
+from ..cohort import BOX_COLUMNS, MASK_COLUMNS, REJECTED_COLUMNS, no_rows
 
 
 @dataclass
@@ -42,9 +38,9 @@ class Draft:
     records: pd.DataFrame
     findings: tuple[str, ...]
     codes: np.ndarray
-    boxes: pd.DataFrame = field(default_factory=_frame(BOX_COLUMNS))
-    masks: pd.DataFrame = field(default_factory=_frame(MASK_COLUMNS))
-    rejected: pd.DataFrame = field(default_factory=_frame(REJECTED_COLUMNS))
+    boxes: pd.DataFrame = field(default_factory=no_rows(BOX_COLUMNS))
+    masks: pd.DataFrame = field(default_factory=no_rows(MASK_COLUMNS))
+    rejected: pd.DataFrame = field(default_factory=no_rows(REJECTED_COLUMNS))
     left_out: dict[str, int] = field(default_factory=dict)
     found: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
@@ -72,31 +68,30 @@ class Draft:
         """Move the rows where ``mask`` is true to ``rejected``."""
         if mask.any():
             gone = self.records[mask]
-            self.rejected = with_rejected(self.rejected, gone["image_id"], gone["image"], reason, message, stage)
+            self.add_rejected(gone["image_id"], gone["image"], reason, message, stage)
             self.keep(~mask)
 
-
-def with_rejected(
-    rejected: pd.DataFrame,
-    image_ids: Sequence[Any] | pd.Series,
-    files: Sequence[Any] | pd.Series,
-    reason: str,
-    message: str | Sequence[str],
-    stage: str = "cohort",
-) -> pd.DataFrame:
-    """``rejected`` with more rows."""
-    n = len(image_ids)
-    more = pd.DataFrame(
-        {
-            "image_id": list(image_ids),
-            "file": list(files),
-            "stage": [stage] * n,
-            "reason": [reason] * n,
-            "message": [message] * n if isinstance(message, str) else list(message),
-        },
-        dtype=object,
-    )
-    return more if rejected.empty else pd.concat([rejected, more], ignore_index=True)
+    def add_rejected(
+        self,
+        image_ids: Sequence[Any] | pd.Series,
+        files: Sequence[Any] | pd.Series | None,
+        reason: str,
+        message: str | Sequence[str],
+        stage: str = "cohort",
+    ) -> None:
+        """List images that are not among the records; ``files`` None: they have none."""
+        n = len(image_ids)
+        more = pd.DataFrame(
+            {
+                "image_id": list(image_ids),
+                "file": [""] * n if files is None else list(files),
+                "stage": [stage] * n,
+                "reason": [reason] * n,
+                "message": [message] * n if isinstance(message, str) else list(message),
+            },
+            dtype=object,
+        )
+        self.rejected = more if self.rejected.empty else pd.concat([self.rejected, more], ignore_index=True)
 
 
 def box_table(

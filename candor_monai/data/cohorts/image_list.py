@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,9 +55,7 @@ def read(source: Source, *, images: str | Path | Sequence[str] | None = None, im
 def _listed(source: Source, images: str | Path | Sequence[str], image_column: str | None) -> pd.Series:
     if not isinstance(images, str | Path):
         return pd.Series([str(p) for p in images], dtype=object)
-    path = source.find_table(chosen=str(images))
-    assert path is not None
-    path = path if os.path.isfile(path) or not os.path.isfile(images) else Path(images).resolve()
+    path = source.named(images)
     if path.suffix.lower() in (".txt", ".lst", ""):
         return pd.Series(read_lines(path, "list of images"), dtype=object)
     table = read_table(path)

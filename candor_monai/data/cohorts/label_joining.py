@@ -10,7 +10,7 @@ import pandas as pd
 from ...utils import UserError
 from ..file_index import split_suffix
 from .covariates import Covariates, Filters
-from .draft import Draft, with_rejected
+from .draft import Draft
 from .label_reading import LabelTable, unmatched_keys
 from .source import Source
 from .table_join import BY_HEADER, Join
@@ -66,17 +66,16 @@ def _list_unmatched(source: Source, draft: Draft, labels: LabelTable, join: Join
     named = labels.row_name if join.how == "accession_number" else str
     odd = sorted(rows.contradictory)
     told = [f"its {rows.contradictory[k]} rows in {name} disagree" for k in odd]
-    rejected = with_rejected(draft.rejected, list(map(named, odd)), [""] * len(odd), "contradictory_rows", told)
+    draft.add_rejected(list(map(named, odd)), None, "contradictory_rows", told)
     ambiguous = set(join.ambiguous)
     lost = unmatched_keys(rows, join.row, ambiguous)
     told = [f"{name} names it; {_why_lost(source, k) if join.how == 'path' else 'no image matches'}" for k in lost]
-    rejected = with_rejected(rejected, list(map(named, lost)), [""] * len(lost), "no_image", told)
-    several = sorted(ambiguous)
+    draft.add_rejected(list(map(named, lost)), None, "no_image", told)
     message = "several files answer to this name; join by path"
-    rejected = with_rejected(rejected, list(map(named, several)), [""] * len(several), "ambiguous_file", message)
+    draft.add_rejected(list(map(named, sorted(ambiguous))), None, "ambiguous_file", message)
     claimed, bad = set(join.file), set(odd) | ambiguous
     idle = [f for f in images if f not in claimed and not _bears(f, bad)]
-    draft.rejected = with_rejected(rejected, idle, idle, "no_label_row", f"no row of {name} is about this file")
+    draft.add_rejected(idle, idle, "no_label_row", f"no row of {name} is about this file")
     draft.notes["unmatched"] = {"rows without an image": len(lost), "files without a row": len(idle)}
     twice = draft.records["image"].duplicated(keep=False).to_numpy(dtype=bool)
     if twice.any():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,12 +209,7 @@ def _labels_path(source: Source, labels: str | None) -> Path:
         tables = [name for name in there if name.lower().endswith(kinds)]
         hint = f" The folder holds {', '.join(tables[:6])}." if tables else ""
         raise UserError(f"cohort {source.name!r} needs --labels, the table of labels.{hint}")
-    path = Path(labels).expanduser()
-    if source.root is not None and not path.is_absolute():
-        below = source.root / path
-        if os.path.isfile(below) or not os.path.isfile(path):
-            return below
-    return path.absolute()
+    return source.named(labels)
 
 
 def _findings(
