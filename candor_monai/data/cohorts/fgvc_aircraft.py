@@ -45,7 +45,10 @@ def read(source: Source) -> Draft:
     path = folder / "images_box.txt"
     if path.is_file():
         boxes = source.read(path, header=["id", "x1", "y1", "x2", "y2"], delimiter="space")
-        corner = boxes[["x1", "y1", "x2", "y2"]].apply(pd.to_numeric)
+        corner = boxes[["x1", "y1", "x2", "y2"]].apply(pd.to_numeric, errors="coerce")
+        odd_box = corner.isna().any(axis=1).to_numpy(dtype=bool)
+        if odd_box.any():
+            raise UserError(f"{path}, {line_of(int(odd_box.argmax()))}: the corners of the box are no numbers.")
         of = variant.set_index("id")["name"].reindex(boxes["id"])
         # corners count pixels from 1 and both belong to the box
         size = corner["x2"] - corner["x1"] + 1, corner["y2"] - corner["y1"] + 1
