@@ -26,7 +26,8 @@ MASK_COLUMNS = ("image_id", "finding", "path")
 REJECTED_COLUMNS = ("image_id", "file", "stage", "reason", "message")
 
 
-def _empty(columns: Sequence[str]) -> Callable[[], pd.DataFrame]:
+def no_rows(columns: Sequence[str]) -> Callable[[], pd.DataFrame]:
+    """Makes tables of these columns without a row."""
     return lambda: pd.DataFrame({column: pd.Series(dtype=object) for column in columns})
 
 
@@ -69,9 +70,9 @@ class Cohort:
     findings: tuple[str, ...]
     labels: np.ndarray
     uncertain: np.ndarray
-    boxes: pd.DataFrame = field(default_factory=_empty(BOX_COLUMNS))
-    masks: pd.DataFrame = field(default_factory=_empty(MASK_COLUMNS))
-    rejected: pd.DataFrame = field(default_factory=_empty(REJECTED_COLUMNS))
+    boxes: pd.DataFrame = field(default_factory=no_rows(BOX_COLUMNS))
+    masks: pd.DataFrame = field(default_factory=no_rows(MASK_COLUMNS))
+    rejected: pd.DataFrame = field(default_factory=no_rows(REJECTED_COLUMNS))
     counts: dict[str, Any] = field(default_factory=dict)
     task: Task = field(default_factory=lambda: Task("task"))
     card: dict[str, Any] = field(default_factory=dict)

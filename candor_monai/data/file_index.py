@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import gzip
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pandas as pd
 from ..utils import UserError
 from .label_tables import line_of
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".dicom", ".bmp", ".nii", ".nii.gz", ".webp")
+LEVELS = 2  # how deep below the folder that the user names a dataset's root is looked for
 
 
 class FileIndex:
@@ -41,10 +42,12 @@ class FileIndex:
         if folder not in self._files:
             try:
                 names = frozenset(os.listdir(self.root / folder))
-            except (FileNotFoundError, NotADirectoryError):
-                names = frozenset()
             except OSError as error:
-                raise UserError(f"{self.root / folder}: the folder cannot be listed: {error.strerror}.") from error
+                # a path that cannot be is not there; a folder that may not be read is another matter
+                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP):
+                    names = frozenset()
+                else:
+                    raise UserError(f"{self.root / folder}: the folder cannot be listed: {error.strerror}.") from error
             self._files[folder] = names
         return self._files[folder]
 
@@ -80,18 +83,18 @@ class FileIndex:
         if folder not in self._folded:
             self._folded[folder] = {entry.lower(): entry for entry in sorted(listed, reverse=True)}
         folded = self._folded[folder]
-        stem = os.path.splitext(name)[0]
+        stem = split_suffix(name)[0]
         for candidate in (name, *(stem + suffix for suffix in suffixes)):
             if candidate.lower() in folded:
                 return f"{folder}/{folded[candidate.lower()]}" if folder else folded[candidate.lower()]
         return None
 
-    def walk(self, folder: str = "", hidden: bool = False) -> Iterator[str]:
-        """Relative paths of all files below a folder, sorted; links to folders are not followed.
+    def walk(self) -> Iterator[str]:
+        """Relative paths of all files, sorted; hidden ones are passed over, links to folders are not followed.
 
         Folders that cannot be listed are recorded in ``unreadable``, links to folders in ``links``.
         """
-        stack = [folder]
+        stack = [""]
         while stack:
             current = stack.pop()
             try:
@@ -102,7 +105,7 @@ class FileIndex:
                 continue
             below = []
             for entry in listed:
-                if not hidden and entry.name.startswith("."):
+                if entry.name.startswith("."):
                     continue
                 relative = f"{current}/{entry.name}" if current else entry.name
                 try:
@@ -117,6 +120,18 @@ class FileIndex:
             stack.extend(reversed(below))
 
 
+def split_suffix(name: str) -> tuple[str, str]:
+    """A file name's stem and suffix; ``.nii.gz`` is one suffix, and what is made of digits alone is none.
+
+    >>> split_suffix("a.b.png"), split_suffix("scan.nii.gz"), split_suffix("1.2.840.7")
+    (('a.b', '.png'), ('scan', '.nii.gz'), ('1.2.840.7', ''))
+    """
+    if name.lower().endswith(".nii.gz"):
+        return name[: -len(".nii.gz")], name[-len(".nii.gz") :]
+    stem, suffix = os.path.splitext(name)
+    return (name, "") if suffix[1:].isdigit() else (stem, suffix)
+
+
 def split_paths(paths: pd.Series) -> tuple[list[str], list[str]]:
     """Folder and name of each relative path."""
     pairs = [path.rpartition("/") for path in paths]
@@ -127,7 +142,7 @@ def inside(paths: pd.Series, where: str, allow_outside: bool = False) -> pd.Seri
     """Paths of a table made relative, with ``/``; none may leave the dataset's folder unless that is allowed.
 
     Raises:
-        UserError: an absolute path or one that climbs out with ``..``; names table and row.
+        UserError: an absolute path, one that climbs out with ``..`` or one with a NUL; names table and row.
 
     >>> inside(pd.Series(["a/./b.png", "c\\\\d.png"]), "t.csv").tolist()
     ['a/b.png', 'c/d.png']
@@ -139,10 +154,11 @@ def inside(paths: pd.Series, where: str, allow_outside: bool = False) -> pd.Seri
     straight: list[str] = texts.tolist()
     for i in np.flatnonzero(odd.to_numpy(dtype=bool)).tolist():
         text = straight[i]
-        broken = "\x00" in text
-        normal = text if broken else os.path.normpath(text)
+        if "\x00" in text:
+            raise UserError(f"{where}, {line_of(i)}: {text[:80]!r} is no path: it holds the character NUL.")
+        normal = os.path.normpath(text)
         outside = normal.startswith(("/", "../")) or normal == ".." or text[1:3] == ":/"
-        if broken or (outside and not allow_outside):
+        if outside and not allow_outside:
             raise UserError(
                 f"{where}, {line_of(i)}: the path {text[:80]!r} leaves the dataset's folder. Paths are relative "
                 f"to it; allow_outside: true accepts absolute paths from a table that you trust."
@@ -151,14 +167,13 @@ def inside(paths: pd.Series, where: str, allow_outside: bool = False) -> pd.Seri
     return pd.Series(straight, index=texts.index, dtype=texts.dtype)
 
 
-def find_root(dataset_dir: str | Path, markers: Sequence[str], name: str, levels: int = 2) -> Path:
+def find_root(dataset_dir: str | Path, markers: Sequence[str], name: str) -> Path:
     """The folder that holds a dataset: ``dataset_dir`` itself, or the one folder up to two levels below it.
 
     Args:
         dataset_dir: where the user says the dataset is.
         markers: names or patterns of files and folders; one that is there marks the root.
         name: the dataset's name, for messages.
-        levels: how deep to look.
 
     Raises:
         UserError: no such folder, none or several below it are marked, or the folder is inside the dataset; says
@@ -168,7 +183,7 @@ def find_root(dataset_dir: str | Path, markers: Sequence[str], name: str, levels
     if not start.is_dir():
         raise UserError(f"{start}: there is no such folder. Set --dataset_dir to the folder that holds {name}.")
     level = [start]
-    for _ in range(levels + 1):
+    for _ in range(LEVELS + 1):
         hits = [folder for folder in level if _marked(folder, markers)]
         if len(hits) == 1:
             return hits[0]
@@ -183,11 +198,9 @@ def find_root(dataset_dir: str | Path, markers: Sequence[str], name: str, levels
             raise UserError(
                 f"{start}: this folder lies inside {name}; the dataset's root is {parent}. Set --dataset_dir to it."
             )
-    entries = sorted(os.listdir(start))
-    seen = ", ".join(entries[:8]) + (f", … ({len(entries)} entries)" if len(entries) > 8 else "") or "nothing"
     raise UserError(
-        f"{start}: not the root of {name}. Looked for {' or '.join(markers)} here and up to {levels} levels below; "
-        f"found {seen}. Download may be incomplete, or --dataset_dir points elsewhere."
+        f"{start}: not the root of {name}. Looked for {' or '.join(markers)} here and up to {LEVELS} levels below; "
+        f"found {_entries(start)}. Download may be incomplete, or --dataset_dir points elsewhere."
     )
 
 
@@ -215,9 +228,7 @@ def find_table(root: Path, patterns: Sequence[str], name: str, option: str = "ta
 
 def missing_table(root: Path, patterns: Sequence[str], name: str, obtain: str = "") -> UserError:
     """The error for a table that is not there."""
-    entries = sorted(os.listdir(root))
-    seen = ", ".join(entries[:8]) + (f", … ({len(entries)} entries)" if len(entries) > 8 else "") or "nothing"
-    return UserError(f"{root}: {name} needs {' or '.join(patterns)}; found {seen}. {obtain}".rstrip())
+    return UserError(f"{root}: {name} needs {' or '.join(patterns)}; found {_entries(root)}. {obtain}".rstrip())
 
 
 def _marked(folder: Path, markers: Sequence[str]) -> bool:
@@ -237,13 +248,12 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(found)[:200]
 
 
+def _entries(folder: Path) -> str:
+    """What a folder holds, for messages."""
+    entries = sorted(os.listdir(folder))
+    return ", ".join(entries[:8]) + (f", … ({len(entries)} entries)" if len(entries) > 8 else "") or "nothing"
+
+
 def _same(plain: Path, packed: Path) -> bool:
     with open(plain, "rb") as a, gzip.open(packed, "rb") as b:
-        return _digest(iter(lambda: a.read(1 << 20), b"")) == _digest(iter(lambda: b.read(1 << 20), b""))
-
-
-def _digest(blocks: Iterable[bytes]) -> bytes:
-    digest = hashlib.blake2b()
-    for block in blocks:
-        digest.update(block)
-    return digest.digest()
+        return hashlib.file_digest(a, "blake2b").digest() == hashlib.file_digest(b, "blake2b").digest()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,8 +33,6 @@ def header_index(
     index_dir: str | Path | None = None,
     workers: int = 2,
     memory_bytes: int = 1 << 30,
-    seconds: float = 20.0,
-    progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
     """Headers of files, read where the index lacks them.
 
@@ -43,8 +41,7 @@ def header_index(
         files: paths relative to it.
         keywords: DICOM keywords wanted beyond the usual ones (``header_reading.KEYWORDS``).
         index_dir: where the index is kept; None keeps nothing.
-        workers, memory_bytes, seconds: as in ``read_headers``.
-        progress: called with the number of files done and to do.
+        workers, memory_bytes: as in ``read_headers``.
 
     Returns:
         one row a file, in the order of ``files``: ``file``, the keywords, ``View`` and ``ViewRule`` (radiograph_view),
@@ -58,7 +55,7 @@ def header_index(
     stamps = {file: _stamp(root / file) for file in files}
     missing = [file for file in stamps if known.get(file, stamps[file]) is None]
     paths = [str(root / file) for file in missing]
-    answers = read_headers(paths, wanted, workers=workers, memory_bytes=memory_bytes, seconds=seconds)
+    answers = read_headers(paths, wanted, workers=workers, memory_bytes=memory_bytes)
     fresh: list[dict[str, str]] = []
     for done, (i, answer) in enumerate(answers, start=1):
         row = dict.fromkeys((*wanted, *DERIVED), "") | (answer.header or {})
@@ -68,8 +65,6 @@ def header_index(
         if len(fresh) == SHARD or done == len(missing):
             known.add(fresh)
             fresh = []
-        if progress is not None:
-            progress(done, len(missing))
     columns = ["file", *wanted, *DERIVED, "View", "ViewRule", "reason", "message"]
     return pd.DataFrame([known.rows[file] for file in files], columns=columns, dtype=object)
 

@@ -1,4 +1,4 @@
-"""The few DICOM attributes that a cohort is made from, read as short texts. Imports only pydicom."""
+"""The few DICOM attributes that a cohort is made from, read as short texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..utils import DecodeError
 from .archives import read_member, split_archive
@@ -66,7 +66,8 @@ class HeaderError(Exception):
 def read_header(path: str, keywords: Sequence[str] = KEYWORDS) -> dict[str, str]:
     """Attributes of one file as texts; absent ones are ``""``, several values are joined by a backslash.
 
-    Never reads pixels. Person names are not among the attributes. Memory is the caller's to bound (header_pool).
+    Never reads pixels. Person names are not among the attributes. Memory is the caller's to bound (header_pool). A file
+    that is an image of another format by its content, whatever its name, has no attributes: all are ``""``.
 
     Args:
         path: the file.
@@ -86,6 +87,8 @@ def read_header(path: str, keywords: Sequence[str] = KEYWORDS) -> dict[str, str]
             try:
                 dataset = pydicom.dcmread(source, stop_before_pixels=True, specific_tags=tags)
             except InvalidDicomError:
+                if _is_other_image(source):
+                    return dict.fromkeys((*keywords, *DERIVED), "")
                 dataset = _without_preamble(source, tags)
             return _texts(dataset, keywords)
     except HeaderError:
@@ -114,11 +117,25 @@ def _opened(path: str) -> str | io.BytesIO:
     return path
 
 
+def _is_other_image(source: str | io.BytesIO) -> bool:
+    """Whether a file's first bytes are those of a PNG, JPEG, TIFF or NIfTI, which decoding can read."""
+    from .nifti_files import is_nifti
+    from .raster_files import raster_format
+
+    with _stream(source) as stream:
+        start = stream.read(1 << 12)
+    return raster_format(start) is not None or is_nifti(start)
+
+
+def _stream(source: str | io.BytesIO) -> IO[bytes]:
+    return open(source, "rb") if isinstance(source, str) else io.BytesIO(source.getbuffer())
+
+
 def _without_preamble(source: str | io.BytesIO, tags: list[Any]) -> Any:
     """Files without the 128-byte preamble: accepted when they hold an object or an image."""
     import pydicom
 
-    with open(source, "rb") if isinstance(source, str) else io.BytesIO(source.getbuffer()) as stream:
+    with _stream(source) as stream:
         start = stream.read(8)
     # the first element of a file without preamble is of group 0002 or 0008
     if start[:2] not in (b"\x02\x00", b"\x08\x00", b"\x00\x08"):

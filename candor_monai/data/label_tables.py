@@ -6,11 +6,14 @@ empty text ``""``; what a blank means is decided later, by name (label_policy).
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
 import re
+import stat
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +26,10 @@ from ..utils import UserError, unknown
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "space": " "}
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 NAMELESS = "Unnamed: "
+REPEATED = "repeated"  # names that several columns of a table bear, in its ``attrs``
+ENCODINGS = ("utf-8", "utf-16", "cp1252", "latin-1", "shift_jis", "gb18030")
 BLOCK = 1 << 24  # bytes; the longest row must fit into one
+LINE = 1 << 20  # characters of a header that are looked at
 COLUMNAR_SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc")
 
 
@@ -49,35 +55,85 @@ def read_table(
         header: names of the columns of a text table that has no header line.
 
     Returns:
-        text columns, blanks as ``""``.
+        text columns, blanks as ``""``. A name that occurs again gets its place behind it; ``find_column`` refuses it.
 
     Raises:
         UserError: the file is absent, unreadable, of an unknown kind, badly formed, or has no rows.
     """
     path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such table.")
+    check_file(path, "table")
     suffixes = [s.lower() for s in path.suffixes]
     if suffixes and suffixes[-1] in COLUMNAR_SUFFIXES:
-        table = _read_columnar(path, columns)
+        table, names = _read_columnar(path, columns)
     else:
-        table = _read_text(path, suffixes, columns, delimiter, encoding, header)
+        table, names = _read_text(path, suffixes, columns, delimiter, encoding, header)
     if table.empty:
         raise UserError(f"{path}: the table holds no rows.")
+    stripped = [name.strip() for name in names]
+    table.attrs[REPEATED] = tuple(sorted({name for name in stripped if name and stripped.count(name) > 1}))
     return table
+
+
+def read_lines(path: Path, what: str) -> list[str]:
+    """Lines of a UTF-8 text file without outer spaces; blank ones are left out.
+
+    Args:
+        path: the file.
+        what: what it should be, for messages.
+
+    Raises:
+        UserError: there is no such file, or it cannot be read.
+    """
+    check_file(path, what)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: the {what} cannot be read: {error}") from error
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def check_file(path: Path, what: str) -> None:
+    """Refuse a path that leads to no file.
+
+    Args:
+        path: the path.
+        what: what the file should be, for messages.
+
+    Raises:
+        UserError: there is nothing, a folder, a link to nothing or something else; says which.
+    """
+    if "\0" in str(path):
+        raise UserError(f"{str(path)!r}: there is no such {what}: no path holds the character NUL.")
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        link = path.is_symlink()
+        raise UserError(
+            f"{path}: {f'a link to a {what} that is not there' if link else f'there is no such {what}'}."
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path}: the {what} cannot be read: {error.strerror}.") from error
+    if stat.S_ISDIR(mode):
+        raise UserError(f"{path}: a folder, not a {what}.")
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path}: no regular file.")
 
 
 def find_column(table: pd.DataFrame, name: str, where: str | Path, aliases: Iterable[str] = ()) -> str:
     """Name of a column of ``table``: ``name``, else the first of ``aliases`` that is there.
 
     Raises:
-        UserError: none is there; names the nearest column.
+        UserError: none is there (the nearest column is named), or the table has several of that name.
 
     >>> find_column(pd.DataFrame({"rad_ID": ["1"]}), "rad_id", "t.csv", ["rad_ID"])
     'rad_ID'
     """
     for candidate in (name, *aliases):
         if candidate in table.columns:
+            if candidate in table.attrs.get(REPEATED, ()):
+                raise UserError(
+                    f"{Path(where).name}: two columns are called {candidate!r}; rename the one that is not meant."
+                )
             return candidate
     raise unknown(f"column of {Path(where).name}:", name, [str(c) for c in table.columns])
 
@@ -86,6 +142,29 @@ def check_columns(table: pd.DataFrame, needed: Iterable[str], where: str | Path)
     """Every needed column is there, else UserError names the nearest."""
     for name in needed:
         find_column(table, name, where)
+
+
+def check_unique(keys: pd.Series, where: str | Path, what: str = "image", of: str = "rows") -> None:
+    """Refuse keys that occur twice.
+
+    Args:
+        keys: one a row.
+        where: the table, for messages.
+        what: what a key names.
+        of: what it has two of.
+
+    Raises:
+        UserError: a key does; names it, and the rows where ``of`` is "rows".
+
+    >>> check_unique(pd.Series(["a", "b"]), "t.csv")
+    """
+    repeated = keys.duplicated().to_numpy(dtype=bool)
+    if repeated.any():
+        second = int(repeated.argmax())
+        key = keys.iat[second]
+        first = int((keys == key).to_numpy(dtype=bool).argmax())
+        told = f": {line_of(first)} and {line_of(second)}" if of == "rows" else ""
+        raise UserError(f"{Path(where).name}: {what} {key!r} has two {of}{told}.")
 
 
 def line_of(row: int) -> str:
@@ -104,46 +183,44 @@ def _read_text(
     delimiter: str | None,
     encoding: str,
     header: Sequence[str] | None,
-) -> pd.DataFrame:
+) -> tuple[pd.DataFrame, Sequence[str]]:
+    """The table, and the names as its header has them."""
     import pyarrow
 
     kind = [s for s in suffixes if s in TEXT_SUFFIXES or s in (".gz", ".zip")]
     if not kind:
         known = ", ".join((*TEXT_SUFFIXES, ".csv.gz", ".zip", *COLUMNAR_SUFFIXES))
         raise UserError(f"{path}: not a kind of table that can be read. Known suffixes: {known}.")
+    _check_encoding(encoding)
     try:
-        with _open(path, suffixes) as stream:
-            first = stream.readline(1 << 20)
-        separator = _delimiter(first, suffixes, delimiter, encoding)
+        separator = _delimiter(path, suffixes, delimiter, encoding)
         names, lines = (list(header), 0) if header is not None else _header(path, suffixes, separator, encoding)
         how = _How(separator, "utf8" if encoding == "utf-8-sig" else encoding, lines, columns)
         try:
             table = _parse(path, suffixes, names, how)
         except pyarrow.ArrowInvalid as error:
             fitted = _fitted(names, str(error))
-            if fitted is None:
-                raise
             try:
+                if fitted is None:
+                    raise
                 table = _parse(path, suffixes, fitted, how)
             except pyarrow.ArrowInvalid:
-                raise error from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not {encoding} text ({error.reason}); name its encoding, e.g. cp1252.") from error
-    except (pyarrow.ArrowInvalid, csv.Error) as error:
-        if "UTF8" in str(error):
-            raise UserError(f"{path}: not {encoding} text; name its encoding, e.g. cp1252.") from error
-        # the parser's message goes on with the row itself, which may name a patient
-        told = re.match(r"CSV parse error: (?:Row #\d+: )?Expected \d+ columns, got \d+", str(error))
-        what = told.group() if told else "CSV parse error"
-        raise UserError(f"{path}: rows and header do not fit together ({what}).") from None
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
+                raise _misfit(path, suffixes, names, how) from None
+        if columns is None:
+            _check_closed(path, suffixes, table, encoding)
+    except UnicodeError as error:
+        raise _not_text(path, suffixes, encoding) from error
+    except csv.Error as error:
+        raise UserError(f"{path}: its header cannot be read ({error}).") from error
+    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     nameless = [c for c in table.columns if c.startswith(NAMELESS) and not (table[c] != "").any()]
     table = table.drop(columns=nameless)
     beyond = [c for c in table.columns if c.startswith(NAMELESS) and int(c[len(NAMELESS) :]) >= len(names)]
     if beyond:
-        raise UserError(f"{path}: rows and header do not fit together (rows have more fields than the header).")
-    return table
+        row = int((table[beyond[0]] != "").to_numpy().argmax())
+        raise _ragged(path, row, len(table.columns) + len(nameless), len(names), separator)
+    return table, names
 
 
 @dataclass(frozen=True)
@@ -156,12 +233,14 @@ class _How:
     columns: Callable[[str], bool] | None
 
 
-def _parse(path: Path, suffixes: list[str], header: Sequence[str], how: _How) -> pd.DataFrame:
+def _parse(path: Path, suffixes: list[str], header: Sequence[str], how: _How, threads: bool = True) -> pd.DataFrame:
     import pyarrow
     import pyarrow.csv
 
     names = _distinct(header)
-    options = pyarrow.csv.ReadOptions(column_names=names, skip_rows=how.skip, block_size=BLOCK, encoding=how.encoding)
+    options = pyarrow.csv.ReadOptions(
+        use_threads=threads, column_names=names, skip_rows=how.skip, block_size=BLOCK, encoding=how.encoding
+    )
     kept = [n for n in names if how.columns is None or how.columns(n)]
     convert = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(names, pyarrow.string()), include_columns=kept, strings_can_be_null=False
@@ -170,6 +249,42 @@ def _parse(path: Path, suffixes: list[str], header: Sequence[str], how: _How) ->
     with _open(path, suffixes) as stream:
         table: pd.DataFrame = pyarrow.csv.read_csv(stream, options, parse, convert).to_pandas()
     return table
+
+
+def _misfit(path: Path, suffixes: list[str], names: Sequence[str], how: _How) -> UserError:
+    """The error for rows that do not fit the header; only a parser of one thread says which row it is."""
+    import pyarrow
+
+    message = ""
+    try:
+        _parse(path, suffixes, names, how, threads=False)
+    except pyarrow.ArrowInvalid as error:
+        message = str(error)  # its end is the row itself, which may name a patient
+    if "UTF8" in message:
+        return _not_text(path, suffixes, how.encoding)
+    told = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message)
+    if told:
+        row, expected, got = map(int, told.groups())
+        return _ragged(path, row - how.skip - 1, got, expected, how.separator)
+    if "straddl" in message:
+        return UserError(f"{path}: a row is longer than {BLOCK >> 20} MiB: a quote may be opened and never closed.")
+    return UserError(f"{path}: rows and header do not fit together.")
+
+
+def _ragged(path: Path, row: int, fields: int, expected: int, separator: str) -> UserError:
+    return UserError(
+        f"{path}, {line_of(row)}: {fields} fields where the header has {expected}. Put fields that hold the delimiter "
+        f"{separator!r} into quotes, or name another with the option delimiter."
+    )
+
+
+def _check_closed(path: Path, suffixes: list[str], table: pd.DataFrame, encoding: str) -> None:
+    """A quote that is opened and never closed would swallow all rows that follow into the last cell."""
+    if table.empty or "\n" not in str(table.iat[-1, -1]):
+        return
+    with _open(path, suffixes) as stream, io.TextIOWrapper(stream, encoding=encoding) as text:
+        if not text.read().rstrip().endswith('"'):
+            raise UserError(f"{path}, {line_of(len(table) - 1)}: a quote is opened and never closed.")
 
 
 def _fitted(names: Sequence[str], message: str) -> list[str] | None:
@@ -191,11 +306,29 @@ def _open(path: Path, suffixes: list[str]) -> IO[bytes]:
             members = [m for m in archive.namelist() if m.lower().endswith(TEXT_SUFFIXES) and "__MACOSX" not in m]
             if len(members) != 1:
                 raise UserError(f"{path}: must hold one table, holds {len(members)}; unpack the one that is meant.")
-            return io.BytesIO(archive.read(members[0]))
+            return archive.open(members[0])  # keeps the file open until it is closed itself
     return open(path, "rb")
 
 
-def _delimiter(first: bytes, suffixes: list[str], given: str | None, encoding: str) -> str:
+def _check_encoding(encoding: str) -> None:
+    try:
+        known = codecs.lookup(encoding)._is_text_encoding
+    except (LookupError, ValueError):
+        known = False
+    if not known:
+        raise UserError(f"encoding {encoding!r} is none that Python knows. Usual ones: {', '.join(ENCODINGS)}.")
+
+
+def _not_text(path: Path, suffixes: list[str], encoding: str) -> UserError:
+    """The error for bytes that are no text of this encoding, with the encoding that they are likely to have."""
+    with _open(path, suffixes) as stream:
+        start = stream.read(1 << 16)
+    wide = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in start
+    likely = "utf-16" if wide else "cp1252"
+    return UserError(f"{path}: not {encoding} text; name its encoding with the option encoding, e.g. {likely}.")
+
+
+def _delimiter(path: Path, suffixes: list[str], given: str | None, encoding: str) -> str:
     if given is not None:
         separator = DELIMITERS.get(given, given)
         if len(separator) != 1:
@@ -203,7 +336,12 @@ def _delimiter(first: bytes, suffixes: list[str], given: str | None, encoding: s
         return separator
     if ".tsv" in suffixes:
         return "\t"
-    line = first.decode(encoding)
+    with _open(path, suffixes) as stream, io.TextIOWrapper(stream, encoding=encoding) as text:
+        line = text.readline(LINE)
+        while line and not line.strip():
+            line = text.readline(LINE)
+    if "\0" in line:
+        raise UnicodeError("a text holds no NUL")
     counts = {d: line.count(d) for d in (",", ";", "\t", "|")}
     return max(counts, key=lambda d: counts[d])
 
@@ -212,24 +350,24 @@ def _header(path: Path, suffixes: list[str], separator: str, encoding: str) -> t
     """Names in the header and the number of lines it takes (a quoted name may run over the end of a line)."""
     with _open(path, suffixes) as stream, io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
         reader = csv.reader(text, delimiter=separator)
-        names = next(reader, None)
+        names = next((row for row in reader if any(name.strip() for name in row)), None)
         if names is None:
             raise UserError(f"{path}: the file is empty.")
+        names[0] = names[0].removeprefix("\ufeff")
         return names, reader.line_num
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """Names without outer spaces; a name that is blank or occurs again is told apart by its place."""
-    distinct: list[str] = []
+    distinct: dict[str, None] = {}
     for i, name in enumerate(n.strip() for n in names):
-        if not name:
-            distinct.append(f"{NAMELESS}{i}")
-        else:
-            distinct.append(f"{name}.{distinct.count(name)}" if name in distinct else name)
-    return distinct
+        while not name or name in distinct:
+            name = f"{name}.{i}" if name else f"{NAMELESS}{i}"
+        distinct[name] = None
+    return list(distinct)
 
 
-def _read_columnar(path: Path, columns: Callable[[str], bool] | None) -> pd.DataFrame:
+def _read_columnar(path: Path, columns: Callable[[str], bool] | None) -> tuple[pd.DataFrame, Sequence[str]]:
     import pyarrow as pa
     import pyarrow.feather
     import pyarrow.parquet
@@ -240,9 +378,7 @@ def _read_columnar(path: Path, columns: Callable[[str], bool] | None) -> pd.Data
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     texts = {}
-    for name in table.column_names:
-        if columns is not None and not columns(name.strip()):
-            continue
-        values = table.column(name).to_pylist()
-        texts[name.strip()] = ["" if v is None or v != v else str(v) for v in values]
-    return pd.DataFrame(texts, dtype=str)
+    for i, name in enumerate(_distinct(table.column_names)):
+        if columns is None or columns(name):
+            texts[name] = ["" if v is None or v != v else str(v) for v in table.column(i).to_pylist()]
+    return pd.DataFrame(texts, dtype=str), table.column_names

@@ -37,6 +37,13 @@ def test_other_case_and_other_suffix(tmp_path):
     assert files.resolve("a/3.png", (".jpg",)) is None
 
 
+def test_packed_nifti_files_have_one_suffix(tmp_path):
+    touch(tmp_path, ["a.nii.gz", "b.png"])
+    files = FileIndex(tmp_path)
+    assert files.resolve("a.png", (".nii.gz",)) == "a.nii.gz"
+    assert files.resolve("b.nii.gz", (".png",)) == "b.png"
+
+
 def test_walk_is_sorted_and_skips_hidden(tmp_path):
     touch(tmp_path, ["b/2", "b/1", "a", ".hidden/x", "c/.x"])
     assert list(FileIndex(tmp_path).walk()) == ["a", "b/1", "b/2"]
@@ -74,10 +81,15 @@ def test_a_folder_that_cannot_be_listed_is_recorded(tmp_path, monkeypatch):
     assert files.unreadable == ["a"]
 
 
-@pytest.mark.parametrize("text", ["/etc/passwd", "../x", "a/../../x", "..", "C:\\x.png", "a/..\\..\\x", "a\x00b"])
+@pytest.mark.parametrize("text", ["/etc/passwd", "../x", "a/../../x", "..", "C:\\x.png", "a/..\\..\\x"])
 def test_paths_stay_inside(text):
     with pytest.raises(UserError, match=r"t\.csv, row 2: the path .* leaves the dataset's folder"):
         inside(pd.Series(["ok.png", text]), "t.csv")
+
+
+def test_a_path_with_a_nul_is_none():
+    with pytest.raises(UserError, match=r"t\.csv, row 1: 'a\\x00b' is no path: it holds the character NUL"):
+        inside(pd.Series(["a\x00b"]), "t.csv", allow_outside=True)
 
 
 def test_harmless_paths_are_put_straight():
@@ -130,3 +142,9 @@ def test_a_table_beside_its_own_gz_is_one_table(tmp_path):
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a\n2\n"))
     with pytest.raises(UserError, match="2 versions"):
         find_table(tmp_path, ["t.csv*"], "x")
+
+
+def test_paths_that_cannot_be_are_not_there(tmp_path):
+    (tmp_path / "circle").symlink_to("circle")
+    paths = pd.Series(["x" * 300 + "/a.png", "circle/a.png", "a.png"])
+    assert FileIndex(tmp_path).present(paths).tolist() == [False, False, False]

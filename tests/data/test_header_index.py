@@ -7,9 +7,11 @@ import stat
 import zlib
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pydicom
 import pytest
+from PIL import Image
 from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
@@ -59,6 +61,20 @@ def test_one_header_by_hand(tmp_path):
         "ViewCodeMeaning": "postero-anterior",
         "TransferSyntaxUID": "1.2.840.10008.1.2.1",
     }
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.tif", "a.nii", "a.nii.gz"])
+def test_an_image_of_another_format_has_no_header(tmp_path, name):
+    pixels = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    if ".nii" in name:
+        nibabel.save(nibabel.Nifti1Image(pixels, np.eye(4)), tmp_path / name)
+    else:
+        Image.fromarray(pixels).save(tmp_path / name)
+    (tmp_path / name).rename(tmp_path / "a.dcm")
+    ((_, answer),) = read_headers([str(tmp_path / "a.dcm")], ["Modality"], memory_bytes=1 << 29)
+    assert answer.header == {"Modality": "", "ViewCode": "", "ViewCodeMeaning": "", "TransferSyntaxUID": ""}
+    table = header_index(tmp_path, ["a.dcm"], workers=1)
+    assert table.loc[0, ["reason", "View", "ViewRule"]].tolist() == ["", "", "missing"]
 
 
 def deflate_bomb(path: Path) -> Path:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zipfile
 
 import pandas as pd
+import pyarrow
+import pyarrow.feather
 import pytest
 
-from candor_monai.data.label_tables import read_table
+from candor_monai.data.label_tables import check_unique, find_column, read_lines, read_table
 from candor_monai.utils import UserError
 
 
@@ -71,7 +74,11 @@ def test_trailing_commas_on_header_or_rows_only(tmp_path, text):
     [
         ("t.csv", b"", "empty"),
         ("t.csv", b"a,b\n", "no rows"),
-        ("t.csv", b"a,b\n1,2,3\n", "do not fit"),
+        ("t.csv", b"a,b\n1,2,3\n", "row 1: 3 fields where the header has 2"),
+        ("t.csv", b'\n"a\na",b\n\n1,"2\n2"\n\n3\n', "row 2: 1 fields where the header has 2"),
+        ("t.csv", b'a,b\n1,"' + b"2\n" * (1 << 24) + b"3,4\n", "longer than 16 MiB: a quote may be opened"),
+        ("t.csv", b'a,b\n1,2\n3,"4\n5,6\n', "row 2: a quote is opened and never closed"),
+        ("t.csv", b"\n\n", "empty"),
         ("t.csv", b"a,b\n1,\xe4\n", "not utf-8"),
         ("t.xlsx", b"PK", "not a kind of table"),
         ("t.csv.gz", b"not gzip", "cannot be read"),
@@ -86,18 +93,116 @@ def test_bad_tables(tmp_path, name, content, message):
     assert name in str(error.value)
 
 
+def test_quotes_that_are_closed(tmp_path):
+    (tmp_path / "t.csv").write_text('a,b\n1,5" film\n2,"x\ny ""z"""\n')
+    assert read_table(tmp_path / "t.csv")["b"].tolist() == ['5" film', 'x\ny "z"']
+    for text in ('a,b\n"x\ny",2\n', 'b,a,,\n2,"x\ny",,\n'):
+        (tmp_path / "t.csv").write_text(text)
+        for columns in (None, {"a"}.__contains__):
+            assert read_table(tmp_path / "t.csv", columns)["a"].tolist() == ["x\ny"]
+
+
 def test_a_row_that_does_not_fit_is_not_quoted(tmp_path):
     (tmp_path / "t.csv").write_text("id,label\n1,0\n2,Doe,Jane,1\n")
-    with pytest.raises(UserError, match="Expected 2 columns, got 4") as error:
+    with pytest.raises(UserError, match=r"t\.csv, row 2: 4 fields where the header has 2\. .*delimiter ','") as error:
         read_table(tmp_path / "t.csv")
     assert "Jane" not in str(error.value)
 
 
-def test_absent_table(tmp_path):
-    with pytest.raises(UserError, match="no such table"):
-        read_table(tmp_path / "t.csv")
+def test_what_is_no_table(tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "gone.csv")
+    (tmp_path / "circle.csv").symlink_to(tmp_path / "circle.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    for name, message in (
+        ("t.csv", r"t\.csv: there is no such table"),
+        ("folder.csv", r"folder\.csv: a folder, not a table"),
+        ("link.csv", r"link\.csv: a link to a table that is not there"),
+        ("circle.csv", "the table cannot be read: Too many levels"),
+        ("pipe.csv", "no regular file"),
+        ("a\0b.csv", r"a\\x00b\.csv': there is no such table: no path holds"),
+        ("x" * 300 + ".csv", "the table cannot be read: File name too long"),
+        ("link.csv/t.csv", "there is no such table"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_table(tmp_path / name)
+
+
+def test_lines_of_a_text_file(tmp_path):
+    (tmp_path / "t.txt").write_bytes("\ufeff a b \r\n\n007\n".encode())
+    assert read_lines(tmp_path / "t.txt", "list") == ["a b", "007"]
+    (tmp_path / "t.txt").write_bytes(b"\xff")
+    with pytest.raises(UserError, match=r"t\.txt: the list cannot be read"):
+        read_lines(tmp_path / "t.txt", "list")
+    with pytest.raises(UserError, match="there is no such list"):
+        read_lines(tmp_path / "u.txt", "list")
 
 
 def test_other_encodings_are_named(tmp_path):
     (tmp_path / "t.csv").write_bytes("a;b\n1;ä\n".encode("cp1252"))
     assert read_table(tmp_path / "t.csv", encoding="cp1252")["b"].tolist() == ["ä"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "shift_jis"])
+def test_encodings_of_more_than_one_byte(tmp_path, encoding):
+    text = "id;name\n007;日本\n008;\n"
+    (tmp_path / "t.csv").write_bytes(text.encode(encoding))
+    assert read_table(tmp_path / "t.csv", encoding=encoding).to_dict("list") == {
+        "id": ["007", "008"],
+        "name": ["日本", ""],
+    }
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF-8-SIG", "utf-16-le"])
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path, encoding):
+    (tmp_path / "t.csv").write_bytes("\ufeffid,v\n1,2\n".encode("utf-8" if "8" in encoding else encoding))
+    assert read_table(tmp_path / "t.csv", encoding=encoding).columns.tolist() == ["id", "v"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_a_table_in_utf16_read_as_utf8_is_told_so(tmp_path, encoding):
+    (tmp_path / "t.csv").write_bytes("id,v\n1,2\n".encode(encoding))
+    with pytest.raises(UserError, match=r"t\.csv: not utf-8-sig text; name its encoding .* e\.g\. utf-16"):
+        read_table(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-9", "hex", "", "a\0b"])
+def test_an_encoding_that_does_not_exist(tmp_path, encoding):
+    (tmp_path / "t.csv").write_text("id,v\n1,2\n")
+    with pytest.raises(UserError, match=r"encoding '.*' is none that Python knows"):
+        read_table(tmp_path / "t.csv", encoding=encoding)
+
+
+def test_an_encoding_that_fails_in_the_middle(tmp_path):
+    (tmp_path / "t.csv").write_bytes("id,v\n".encode("utf-16") + "1,2\n".encode("utf-16-le") + b"3")
+    with pytest.raises(UserError, match="not utf-16 text"):
+        read_table(tmp_path / "t.csv", encoding="utf-16")
+    with pytest.raises(UserError, match="not undefined text"):
+        read_table(tmp_path / "t.csv", encoding="undefined")
+
+
+def test_a_repeated_column_is_refused_when_it_is_used(tmp_path):
+    (tmp_path / "t.csv").write_text("id,v,v ,v.1,,w\n1,2,3,4,,5\n")
+    table = read_table(tmp_path / "t.csv")
+    assert table.columns.tolist() == ["id", "v", "v.2", "v.1", "w"]
+    assert find_column(table, "w", "t.csv") == "w"
+    with pytest.raises(UserError, match=r"t\.csv: two columns are called 'v'"):
+        find_column(table[table["id"] == "1"].iloc[[0]].reset_index(drop=True), "v", "t.csv")
+
+
+def test_repeated_columns_of_arrow_files(tmp_path):
+    table = pyarrow.table([["1"], [2], [3], [None]], names=["id", "v", "v ", "v"])
+    pyarrow.feather.write_feather(table, tmp_path / "t.arrow")
+    read = read_table(tmp_path / "t.arrow")
+    assert read.to_dict("list") == {"id": ["1"], "v": ["2"], "v.2": ["3"], "v.3": [""]}
+    with pytest.raises(UserError, match=r"two columns are called 'v'"):
+        find_column(read, "v", "t.arrow")
+
+
+def test_keys_that_occur_twice():
+    keys = pd.Series(["a", "b", "c", "b"])
+    check_unique(keys[:3], "x/t.csv")
+    with pytest.raises(UserError, match=r"^t\.csv: study 'b' has two rows: row 2 and row 4\.$"):
+        check_unique(keys, "x/t.csv", "study")
+    with pytest.raises(UserError, match=r"^t\.csv: image 'b' has two reports\.$"):
+        check_unique(keys, "x/t.csv", of="reports")

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError
-from ..label_tables import check_columns
-from ..tasks import load_task
+from ..label_tables import check_columns, check_unique
 from .draft import Draft
 from .grades import grade_codes
 from .source import Source
@@ -40,10 +39,7 @@ def read(source: Source) -> Draft:
             continue
         table = source.read(root / name)
         check_columns(table, ("id_code", "diagnosis"), name)
-        if table["id_code"].duplicated().any():
-            raise UserError(
-                f"{name}: image {table.loc[table['id_code'].duplicated(), 'id_code'].iloc[0]} has two rows."
-            )
+        check_unique(table["id_code"], name)
         part = pd.DataFrame({"image_id": table["id_code"], "split": split})
         part["image"] = _folder(source, folder, table["id_code"].iloc[0]) + table["id_code"] + ".png"
         part["grade"] = table["diagnosis"]
@@ -51,9 +47,9 @@ def read(source: Source) -> Draft:
         codes.append(grade_codes(table["diagnosis"], name))
     records = pd.concat(parts, ignore_index=True)
     records["site"] = "aptos"
-    findings = (source.task or load_task("referable_retinopathy")).findings
-    whole = np.repeat(np.concatenate(codes)[:, None], len(findings), axis=1)
-    draft = Draft(records, findings, whole, suffixes=(".png", ".jpg", ".jpeg"))
+    draft = Draft(
+        records, source.findings("referable_retinopathy"), np.concatenate(codes), suffixes=(".png", ".jpg", ".jpeg")
+    )
     draft.found = {"graded images": len(records)}
     return draft
 

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError
-from ..label_tables import check_columns
-from ..tasks import load_task
+from ..label_tables import check_columns, line_of
 from .chexpert_labels import chexpert_codes, columns_for
 from .draft import Draft
 from .source import Source
@@ -35,7 +34,7 @@ def read(source: Source, *, labels: str | None = None) -> Draft:
             f"{root}: this is one batch of chexpert. Set --dataset_dir to the folder of all: {root.parent}."
         )
     batches = [f for f in sorted(source.files.listing("")) if f.startswith(BATCH)]
-    findings = columns_for((source.task or load_task("chest")).findings, source.name)
+    findings = columns_for(source.findings("chest"), source.name)
     records, codes, drafts = [], [], {}
     for name, split in TABLES:
         folder = next((b for b in ("", *batches) if name in source.files.listing(b)), None)
@@ -77,7 +76,7 @@ def _records(table: pd.DataFrame, where: str) -> pd.DataFrame:
     if wrong.any():
         row = int(wrong.argmax())
         raise UserError(
-            f"{where}, row {row + 1}: Path {str(table['Path'].iloc[row])[:80]!r} does not end like "
+            f"{where}, {line_of(row)}: Path {str(table['Path'].iloc[row])[:80]!r} does not end like "
             f"train/patient00001/study1/view1_frontal.jpg."
         )
     records = pd.DataFrame({"image_id": parts[0], "image": parts[0], "patient_id": parts[1], "site": "chexpert"})

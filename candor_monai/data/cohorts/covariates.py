@@ -12,6 +12,7 @@ import pandas as pd
 
 from ...utils import UserError, unknown
 from ...utils.names import names_of
+from ..label_tables import find_column
 from .draft import Draft
 
 
@@ -63,6 +64,17 @@ def is_identifying(name: str) -> bool:
     return name in _IDENTIFYING or bool(_IDENTIFYING_VR & set(dictionary_VR(tag).split(" or ")))
 
 
+# What is kept of DICOM files: keyword -> values; None keeps all.
+Filters = Mapping[str, Sequence[str] | None]
+
+
+def header_filters(
+    modalities: Sequence[str] | None, sop_classes: Sequence[str] | None, body_parts: Sequence[str] | None
+) -> Filters:
+    """Filters by the options that cohorts of DICOM files have in common."""
+    return {"Modality": modalities, "SOPClassUID": sop_classes, "BodyPartExamined": body_parts}
+
+
 class Covariates:
     """Looks up covariates of the joined images.
 
@@ -76,7 +88,6 @@ class Covariates:
     def __init__(self, table: pd.DataFrame, headers: pd.DataFrame | None, images: pd.Series, where: str) -> None:
         self.table, self.where = table, where
         self.headers = None if headers is None else headers.set_index("file").reindex(images).reset_index(drop=True)
-        self._images = images
 
     def get(self, name: str, identifying: bool = False) -> pd.Series:
         """Values of a covariate; blanks are missing.
@@ -94,7 +105,7 @@ class Covariates:
                 "Match by something that many patients share, such as ManufacturerModelName."
             )
         if name in self.table.columns:
-            values = self.table[name].str.strip()
+            values = self.table[find_column(self.table, name, self.where)].str.strip()
         elif self.headers is not None and name in self.headers.columns:
             values = self.headers[name].reset_index(drop=True)
         else:
@@ -139,7 +150,7 @@ class Covariates:
             self.reject(draft, hit, reason, messages)
             reasons = self.headers["reason"].fillna("")
 
-    def filter(self, draft: Draft, filters: Mapping[str, Sequence[str] | None]) -> None:
+    def filter(self, draft: Draft, filters: Filters) -> None:
         """Leave out DICOM files by modality, SOP class and body part, each with the value that ruled it out."""
         assert self.headers is not None
         for keyword, wanted in filters.items():

@@ -6,12 +6,10 @@ the 167 species of the paper); a table maps classes to other families.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 
 from ...utils import UserError
-from ..label_tables import find_column
+from ..label_tables import check_unique, find_column
 from .class_groups import class_draft
 from .draft import Draft, box_table
 from .source import Source
@@ -25,11 +23,11 @@ def read(source: Source, *, families: str = "name") -> Draft:
         families: ``name``, or a table with columns ``class`` (e.g. ``001.Black_footed_Albatross``) and ``family``.
     """
     root = source.locate("image_class_labels.txt")
-    images = _listed(source, root / "images.txt", ["id", "path"])
-    labels = _listed(source, root / "image_class_labels.txt", ["id", "class_id"]).set_index("id")
-    classes = _listed(source, root / "classes.txt", ["class_id", "class"]).set_index("class_id")
-    split = _listed(source, root / "train_test_split.txt", ["id", "train"]).set_index("id")
-    boxes = _listed(source, root / "bounding_boxes.txt", ["id", "x", "y", "width", "height"])
+    images = _listed(source, "images.txt", ["id", "path"], key="id")
+    labels = _listed(source, "image_class_labels.txt", ["id", "class_id"], key="id").set_index("id")
+    classes = _listed(source, "classes.txt", ["class_id", "class"], key="class_id").set_index("class_id")
+    split = _listed(source, "train_test_split.txt", ["id", "train"], key="id").set_index("id")
+    boxes = _listed(source, "bounding_boxes.txt", ["id", "x", "y", "width", "height"], key="id")
     name = classes["class"].reindex(labels["class_id"].reindex(images["id"])).reset_index(drop=True)
     if name.isna().any():
         raise UserError(f"{root / 'images.txt'}: image {images['id'].iloc[int(name.isna().argmax())]} has no class.")
@@ -52,14 +50,19 @@ def read(source: Source, *, families: str = "name") -> Draft:
     return draft
 
 
-def _listed(source: Source, path: Path, names: list[str]) -> pd.DataFrame:
-    return source.read(path, header=names, delimiter="space")
+def _listed(source: Source, name: str, columns: list[str], key: str) -> pd.DataFrame:
+    """One of the publisher's lists; ``key`` is the column in which each entry occurs once."""
+    assert source.root is not None
+    table = source.read(source.root / name, header=columns, delimiter="space")
+    check_unique(table[key], name, "entry")
+    return table
 
 
 def _mapped(source: Source, name: pd.Series, families: str) -> pd.Series:
     path = source.table_path(chosen=families, option="families")
     table = source.read(path)
     key = find_column(table, "class", path)
+    check_unique(table[key], path, "class")
     mapping = dict(zip(table[key], table[find_column(table, "family", path)], strict=True))
     lost = sorted(set(name) - set(mapping))
     if lost:

@@ -5,13 +5,10 @@ Some patients have two images; which, is not published.
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
-from ...utils import UserError
 from ..label_policy import label_codes
-from ..label_tables import check_columns, find_column
-from ..tasks import load_task
+from ..label_tables import check_columns, check_unique, find_column
 from .draft import Draft
 from .source import Source
 
@@ -27,17 +24,13 @@ def read(source: Source) -> Draft:
     table = source.read(path)
     check_columns(table, ("DDI_file", "skin_tone"), path)
     malignant = find_column(table, "malignant", path, ["malignancy(malig=1)"])
-    if table["DDI_file"].duplicated().any():
-        raise UserError(
-            f"{path.name}: image {table.loc[table['DDI_file'].duplicated(), 'DDI_file'].iloc[0]} has two rows."
-        )
+    check_unique(table["DDI_file"], path)
     codes = label_codes(table[malignant], malignant, path.name)
-    findings = (source.task or load_task("malignancy")).findings
     records = pd.DataFrame({"image_id": table["DDI_file"]})
     folder = next((f"{f}/" for f in ("images", "ddidiversedermatologyimages") if source.files.listing(f)), "")
     records["image"] = folder + table["DDI_file"]
     records["site"], records["skin_tone"] = "ddi", table["skin_tone"]
     records["disease"] = table.get("disease")
-    draft = Draft(records, findings, np.repeat(codes[:, None], len(findings), axis=1), suffixes=(".png", ".jpg"))
+    draft = Draft(records, source.findings("malignancy"), codes, suffixes=(".png", ".jpg"))
     draft.found = {"rows of ddi_metadata.csv": len(table), "malignant images": int((codes == 1).sum())}
     return draft

@@ -21,7 +21,7 @@ from ..dicomweb_client import Access, DicomWebClient, Patience, attribute
 from ..dicomweb_reader import PacsReader
 from ..header_reading import DERIVED, KEYWORDS
 from ..radiograph_view import view_of
-from .covariates import is_keyword
+from .covariates import header_filters
 from .draft import Draft
 from .drawing import number, whole
 from .label_joining import joined_draft
@@ -97,9 +97,8 @@ def read(
     )
     threads = whole(concurrency, "concurrency", 1)
     cache = None if cache_dir is None else Path(cache_dir).expanduser()
-    keywords = [c for c in (*labels.wanted, *labels.roles.values()) if c not in labels.columns and is_keyword(c)]
     searches = _searches(labels, how, search_by, modalities, body_parts, study_date)
-    attributes = _Attributes(client, tuple(sorted({*KEYWORDS, *keywords})), cache)
+    attributes = _Attributes(client, tuple(sorted({*KEYWORDS, *labels.keywords})), cache)
     with ThreadPoolExecutor(threads, thread_name_prefix="dicomweb") as pool:
         found = pool.map(lambda filters: [attribute(study, STUDY) for study in client.studies(**filters)], searches)
         studies = sorted({uid for uids in found for uid in uids} - {""})
@@ -109,7 +108,7 @@ def read(
         raise UserError(f"the PACS holds none of the images that {labels.name} names ({len(studies):,} studies found).")
     headers = pd.DataFrame(rows, dtype=object).drop_duplicates("file").reset_index(drop=True)
     join = join_by_header(labels.rows.keys, headers, how, labels.name)
-    filters = {"Modality": modalities, "SOPClassUID": sop_classes, "BodyPartExamined": body_parts}
+    filters = header_filters(modalities, sop_classes, body_parts)
     draft = joined_draft(source, labels, join, headers["file"].tolist(), headers, filters)
     draft.open_image = PacsReader(
         client,

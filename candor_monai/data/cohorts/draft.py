@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..cohort import BOX_COLUMNS, MASK_COLUMNS, REJECTED_COLUMNS
-from ..label_policy import NEGATIVE, POSITIVE
-
-
-def _frame(columns: Sequence[str]) -> Callable[[], pd.DataFrame]:
-    return lambda: pd.DataFrame({c: pd.Series(dtype=object) for c in columns})
+from ..cohort import BOX_COLUMNS, MASK_COLUMNS, REJECTED_COLUMNS, no_rows
 
 
 @dataclass
@@ -26,7 +21,7 @@ class Draft:
         records: one row an image: ``image_id``, ``image`` (relative path) and any of ``patient_id``, ``site``,
             ``split``, covariates; blanks are ``""`` or missing.
         findings: names of the F label columns.
-        codes: shape (N, F), int8, as in label_policy.
+        codes: shape (N, F), int8, as in label_policy; given as (N,), they are those of every finding.
         boxes, masks: as in Cohort.
         rejected: as in Cohort, for images that the tables name but that cannot be used.
         left_out: images left out by a stated rule, by rule.
@@ -43,9 +38,9 @@ class Draft:
     records: pd.DataFrame
     findings: tuple[str, ...]
     codes: np.ndarray
-    boxes: pd.DataFrame = field(default_factory=_frame(BOX_COLUMNS))
-    masks: pd.DataFrame = field(default_factory=_frame(MASK_COLUMNS))
-    rejected: pd.DataFrame = field(default_factory=_frame(REJECTED_COLUMNS))
+    boxes: pd.DataFrame = field(default_factory=no_rows(BOX_COLUMNS))
+    masks: pd.DataFrame = field(default_factory=no_rows(MASK_COLUMNS))
+    rejected: pd.DataFrame = field(default_factory=no_rows(REJECTED_COLUMNS))
     left_out: dict[str, int] = field(default_factory=dict)
     found: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
@@ -55,6 +50,10 @@ class Draft:
     match_on: tuple[str, ...] | None = None
     blank: str | None = None
     paths_checked: bool = False
+
+    def __post_init__(self) -> None:
+        if self.codes.ndim == 1:
+            self.codes = np.repeat(self.codes[:, None], len(self.findings), axis=1)
 
     def keep(self, mask: np.ndarray, rule: str | None = None) -> None:
         """Keep the rows where ``mask`` is true; ``rule`` counts the others in ``left_out``."""
@@ -69,45 +68,30 @@ class Draft:
         """Move the rows where ``mask`` is true to ``rejected``."""
         if mask.any():
             gone = self.records[mask]
-            self.rejected = with_rejected(self.rejected, gone["image_id"], gone["image"], reason, message, stage)
+            self.add_rejected(gone["image_id"], gone["image"], reason, message, stage)
             self.keep(~mask)
 
-
-def with_rejected(
-    rejected: pd.DataFrame,
-    image_ids: Sequence[Any] | pd.Series,
-    files: Sequence[Any] | pd.Series,
-    reason: str,
-    message: str | Sequence[str],
-    stage: str = "cohort",
-) -> pd.DataFrame:
-    """``rejected`` with more rows."""
-    n = len(image_ids)
-    more = pd.DataFrame(
-        {
-            "image_id": list(image_ids),
-            "file": list(files),
-            "stage": [stage] * n,
-            "reason": [reason] * n,
-            "message": [message] * n if isinstance(message, str) else list(message),
-        },
-        dtype=object,
-    )
-    return more if rejected.empty else pd.concat([rejected, more], ignore_index=True)
-
-
-def one_hot(values: Sequence[str] | pd.Series, positive: Mapping[str, Sequence[str]]) -> np.ndarray:
-    """Codes of findings that are each a set of values of one column: positive when the value is in the set.
-
-    >>> one_hot(["TUM", "ADI"], {"Tumor": ["TUM"]})
-    array([[1],
-           [0]], dtype=int8)
-    """
-    own, texts = pd.factorize(pd.Series(values, dtype=object))
-    table = np.full((len(texts), len(positive)), NEGATIVE, dtype=np.int8)
-    for f, names in enumerate(positive.values()):
-        table[[i for i, t in enumerate(texts) if t in set(names)], f] = POSITIVE
-    return table[own]
+    def add_rejected(
+        self,
+        image_ids: Sequence[Any] | pd.Series,
+        files: Sequence[Any] | pd.Series | None,
+        reason: str,
+        message: str | Sequence[str],
+        stage: str = "cohort",
+    ) -> None:
+        """List images that are not among the records; ``files`` None: they have none."""
+        n = len(image_ids)
+        more = pd.DataFrame(
+            {
+                "image_id": list(image_ids),
+                "file": [""] * n if files is None else list(files),
+                "stage": [stage] * n,
+                "reason": [reason] * n,
+                "message": [message] * n if isinstance(message, str) else list(message),
+            },
+            dtype=object,
+        )
+        self.rejected = more if self.rejected.empty else pd.concat([self.rejected, more], ignore_index=True)
 
 
 def box_table(

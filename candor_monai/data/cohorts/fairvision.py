@@ -10,13 +10,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from ...utils import UserError
 from ..label_policy import label_codes
-from ..label_tables import check_columns
-from ..tasks import load_task
+from ..label_tables import check_columns, check_unique, line_of
 from .draft import Draft
 from .source import Source
 from .splits import normal_splits
@@ -39,10 +37,9 @@ def read(source: Source) -> Draft:
     if number.isna().any():
         row = int(number.isna().argmax())
         raise UserError(
-            f"{path.name}, row {row + 1}: filename {table['filename'].iloc[row]!r} is not data_<number>.npz."
+            f"{path.name}, {line_of(row)}: filename {table['filename'].iloc[row]!r} is not data_<number>.npz."
         )
     split = normal_splits(table["use"], path.name)
-    findings = (source.task or load_task("glaucoma")).findings
     codes = label_codes(table["glaucoma"], "glaucoma", path.name)
     records = pd.DataFrame({"image_id": split.fillna("none") + "/" + number})
     records["image"] = _images(source, root, split, number)
@@ -50,11 +47,8 @@ def read(source: Source) -> Draft:
     for column in ("age", "gender", "race", "ethnicity", "language", "maritalstatus", "md"):
         if column in table:
             records["marital_status" if column == "maritalstatus" else column] = table[column]
-    if records["image_id"].duplicated().any():
-        raise UserError(
-            f"{path.name}: {records.loc[records['image_id'].duplicated(), 'image_id'].iloc[0]} occurs twice."
-        )
-    draft = Draft(records, findings, np.repeat(codes[:, None], len(findings), axis=1))
+    check_unique(records["image_id"], path)
+    draft = Draft(records, source.findings("glaucoma"), codes)
     draft.found = {
         "subjects": len(table),
         **{f"{name} subjects": int((split == name).sum()) for name in ("train", "val", "test")},
@@ -77,7 +71,7 @@ def _images(source: Source, root: Path, split: pd.Series, number: pd.Series) -> 
         for base in ("", "Glaucoma", "Dataset", "Glaucoma/Dataset", "Glaucoma/Dataset/dataset"):
             for folder in folders:
                 inner = f"{base}/{folder}" if base else folder
-                for file in source.files.listing(inner):
+                for file in sorted(source.files.listing(inner)):
                     told = re.fullmatch(r"slo.*?_?(\d+)\.jpe?g", file, re.IGNORECASE)
                     if told:
                         where.setdefault((name, told.group(1)), f"{inner}/{file}")

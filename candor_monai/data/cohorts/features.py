@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError, unknown
-from ..label_tables import read_table
+from ..label_tables import check_file, find_column, read_lines, read_table
 from .covariates import Covariates
-from .draft import Draft, with_rejected
+from .draft import Draft
 from .label_reading import LabelTable, read_labels
 from .registry import passes_on
 from .source import Source
@@ -60,9 +60,9 @@ def read(
         )
     labels = read_labels(source, **label_options)
     rows = labels.rows
-    file = _path(source, features)
+    file = source.named(features)
     ids, matrix = read_features(
-        file, labels.order, None if feature_ids is None else _path(source, feature_ids), id_column
+        file, labels.order, None if feature_ids is None else source.named(feature_ids), id_column
     )
     place = pd.Index(rows.keys).get_indexer(pd.Index(ids))
     hit = np.flatnonzero(place >= 0)
@@ -75,7 +75,7 @@ def read(
     records["image"] = None
     kept = matrix[hit]
     draft = Draft(records, rows.findings, rows.codes[place[hit]], features=kept)
-    draft.rejected = _rejected(draft, labels, ids, place)
+    _reject_unmatched(draft, labels, ids, place)
     lookup = Covariates(rows.table.iloc[place[hit]].reset_index(drop=True), None, records["image"], labels.name)
     labels.fill(draft, source, lookup)
     bad = ~np.isfinite(kept).all(axis=1) | ~kept.any(axis=1)
@@ -101,8 +101,7 @@ def read_features(
         UserError: the file is not readable, has another shape, holds Python objects, or an id occurs twice.
     """
     suffix = path.suffix.lower()
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file of features.")
+    check_file(path, "file of features")
     if suffix == ".npy":
         matrix = _load(path)
         if ids is not None:
@@ -204,28 +203,18 @@ def _id_column(columns: list[str], given: str | None, path: Path) -> str:
 
 def _ids_of(path: Path, id_column: str | None) -> list[str]:
     if path.suffix.lower() == ".txt":
-        try:
-            return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{path}: cannot be read: {error}") from error
+        return read_lines(path, "file of ids")
     table = read_table(path)
-    return table[_id_column(list(table.columns), id_column, path)].str.strip().tolist()
+    name = _id_column(list(table.columns), id_column, path)
+    return table[find_column(table, name, path)].str.strip().tolist()
 
 
-def _path(source: Source, name: str) -> Path:
-    path = source.find_table(chosen=str(name))
-    assert path is not None
-    return path if path.exists() or not Path(name).exists() else Path(name).resolve()
-
-
-def _rejected(draft: Draft, labels: LabelTable, ids: list[str], place: np.ndarray) -> pd.DataFrame:
-    odd = sorted(labels.rows.contradictory)
-    rejected = with_rejected(
-        draft.rejected, odd, [""] * len(odd), "contradictory_rows", f"its rows in {labels.name} disagree"
+def _reject_unmatched(draft: Draft, labels: LabelTable, ids: list[str], place: np.ndarray) -> None:
+    draft.add_rejected(
+        sorted(labels.rows.contradictory), None, "contradictory_rows", f"its rows in {labels.name} disagree"
     )
     known = set(ids)
     lost = [k for k in labels.rows.keys if k not in known]
-    message = f"{labels.name} names it; it has no feature"
-    rejected = with_rejected(rejected, lost, [""] * len(lost), "no_feature", message)
+    draft.add_rejected(lost, None, "no_feature", f"{labels.name} names it; it has no feature")
     idle = [ids[i] for i in np.flatnonzero(place < 0).tolist() if ids[i] not in labels.rows.contradictory]
-    return with_rejected(rejected, idle, [""] * len(idle), "no_label_row", f"no row of {labels.name} is about it")
+    draft.add_rejected(idle, None, "no_label_row", f"no row of {labels.name} is about it")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from ...utils import UserError
+from ..label_tables import check_unique, line_of, read_lines
 from .class_groups import class_draft
 from .draft import Draft, box_table
 from .source import Source
@@ -32,9 +33,8 @@ def read(source: Source) -> Draft:
     folder = source.root / data
     variant = pd.concat([_pairs(source, folder, f"images_variant_{s}.txt").assign(split=s) for s in SPLITS])
     maker = pd.concat([_pairs(source, folder, f"images_manufacturer_{s}.txt") for s in SPLITS])
-    if variant["id"].duplicated().any():
-        raise UserError(f"{folder}: image {variant.loc[variant['id'].duplicated(), 'id'].iloc[0]} has two variants.")
     variant = variant.reset_index(drop=True)
+    check_unique(variant["id"], folder, of="variants")
     makers = maker.drop_duplicates("id").set_index("id")["name"].reindex(variant["id"]).reset_index(drop=True)
     if makers.isna().any():
         raise UserError(f"{folder}: image {variant['id'].iloc[int(makers.isna().argmax())]} has no manufacturer.")
@@ -45,7 +45,10 @@ def read(source: Source) -> Draft:
     path = folder / "images_box.txt"
     if path.is_file():
         boxes = source.read(path, header=["id", "x1", "y1", "x2", "y2"], delimiter="space")
-        corner = boxes[["x1", "y1", "x2", "y2"]].apply(pd.to_numeric)
+        corner = boxes[["x1", "y1", "x2", "y2"]].apply(pd.to_numeric, errors="coerce")
+        odd_box = corner.isna().any(axis=1).to_numpy(dtype=bool)
+        if odd_box.any():
+            raise UserError(f"{path}, {line_of(int(odd_box.argmax()))}: the corners of the box are no numbers.")
         of = variant.set_index("id")["name"].reindex(boxes["id"])
         # corners count pixels from 1 and both belong to the box
         size = corner["x2"] - corner["x1"] + 1, corner["y2"] - corner["y1"] + 1
@@ -62,13 +65,10 @@ def read(source: Source) -> Draft:
 def _pairs(source: Source, folder: Path, name: str) -> pd.DataFrame:
     """Id and name of each line, split at the first space only."""
     path = folder / name
-    try:
-        lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}. {source.card.obtain}") from error
+    lines = read_lines(path, "list of images")
     pairs = [line.split(" ", 1) for line in lines]
     odd = next((i for i, pair in enumerate(pairs) if len(pair) != 2), None)
     if odd is not None:
-        raise UserError(f"{path}, row {odd + 1}: {lines[odd][:60]!r} is not an id and a name.")
+        raise UserError(f"{path}, {line_of(odd)}: {lines[odd][:60]!r} is not an id and a name.")
     source.tables[name] = len(pairs)
     return pd.DataFrame(pairs, columns=["id", "name"], dtype=object)

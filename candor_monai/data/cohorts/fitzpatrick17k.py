@@ -11,8 +11,7 @@ import pandas as pd
 
 from ...utils import UserError, unknown
 from ..label_policy import NEGATIVE, POSITIVE, UNLABELLED
-from ..label_tables import check_columns
-from ..tasks import load_task
+from ..label_tables import check_columns, check_unique, line_of
 from .draft import Draft
 from .source import Source
 
@@ -33,19 +32,15 @@ def read(source: Source, *, non_neoplastic: str = "exclude") -> Draft:
     path = source.table_path("fitzpatrick17k.csv", "fitzpatrick17k*.csv")
     table = source.read(path)
     check_columns(table, ("md5hash", "three_partition_label", "fitzpatrick_scale"), path)
-    if table["md5hash"].duplicated().any():
-        raise UserError(
-            f"{path.name}: image {table.loc[table['md5hash'].duplicated(), 'md5hash'].iloc[0]} has two rows."
-        )
+    check_unique(table["md5hash"], path)
     meaning = {"malignant": POSITIVE, "benign": NEGATIVE}
     meaning["non-neoplastic"] = NEGATIVE if non_neoplastic == "negative" else UNLABELLED
     partition = table["three_partition_label"].str.strip().str.lower()
     odd = ~partition.isin(meaning)
     if odd.any():
         row = int(odd.to_numpy().argmax())
-        raise UserError(f"{path.name}, row {row + 1}: three_partition_label {partition.iloc[row]!r} is not known.")
+        raise UserError(f"{path.name}, {line_of(row)}: three_partition_label {partition.iloc[row]!r} is not known.")
     codes = partition.map(meaning).to_numpy(dtype=np.int8)
-    findings = (source.task or load_task("malignancy")).findings
     records = pd.DataFrame({"image_id": table["md5hash"]})
     records["image"] = _images(source, table)
     records["site"] = "fitz17k"
@@ -53,7 +48,7 @@ def read(source: Source, *, non_neoplastic: str = "exclude") -> Draft:
     for column in ("label", "nine_partition_label", "qc"):
         if column in table:
             records["diagnosis" if column == "label" else column] = table[column]
-    draft = Draft(records, findings, np.repeat(codes[:, None], len(findings), axis=1), suffixes=SUFFIXES)
+    draft = Draft(records, source.findings("malignancy"), codes, suffixes=SUFFIXES)
     counts = {f"{value} images": int((partition == value).sum()) for value in meaning}
     draft.found = {"rows of fitzpatrick17k.csv": len(table), **counts}
     if "url" in table:
@@ -66,7 +61,7 @@ def _images(source: Source, table: pd.DataFrame) -> list[str]:
     """File of each image by md5, else by the name that its link was saved under."""
     where: dict[str, str] = {}
     for folder in FOLDERS:
-        for name in source.files.listing(folder):
+        for name in sorted(source.files.listing(folder)):
             if name.lower().endswith(SUFFIXES):
                 where.setdefault(name.rpartition(".")[0].lower(), f"{folder}/{name}" if folder else name)
     other = table["url_alphanum"] if "url_alphanum" in table else pd.Series([""] * len(table))

@@ -7,12 +7,13 @@ import pandas as pd
 
 from ...utils import UserError
 from ..label_policy import MISSING_TEXTS, NEGATIVE, POSITIVE, UNLABELLED
+from ..label_tables import line_of
 
 REFERABLE = 2
 HIGHEST = 4
 
 
-def grade_codes(column: pd.Series, where: str, from_grade: int = REFERABLE) -> np.ndarray:
+def grade_codes(column: pd.Series, where: str) -> np.ndarray:
     """Codes of a column of grades 0 to 4, shape (N,), int8; a blank is unlabelled.
 
     Raises:
@@ -26,5 +27,5 @@ def grade_codes(column: pd.Series, where: str, from_grade: int = REFERABLE) -> n
     odd = ~blank & ~(np.isin(number, np.arange(HIGHEST + 1)))
     if odd.any():
         row = int(odd.argmax())
-        raise UserError(f"{where}, column {column.name!r}, row {row + 1}: {column.iloc[row]!r} is not a grade 0 to 4.")
-    return np.where(blank, UNLABELLED, np.where(number >= from_grade, POSITIVE, NEGATIVE)).astype(np.int8)
+        raise UserError(f"{where}, column {column.name!r}, {line_of(row)}: {column.iloc[row]!r} is not a grade 0 to 4.")
+    return np.where(blank, UNLABELLED, np.where(number >= REFERABLE, POSITIVE, NEGATIVE)).astype(np.int8)

@@ -14,7 +14,6 @@ import pandas as pd
 from ...utils import UserError, unknown
 from ..label_policy import POSITIVE, UNLABELLED
 from ..label_tables import check_columns
-from ..tasks import load_task
 from .draft import Draft
 from .grades import grade_codes
 from .source import Source
@@ -60,9 +59,13 @@ def _grading(source: Source) -> Draft:
         found[f"{split} images graded"] = len(table)
     records = pd.concat(parts, ignore_index=True)
     records["site"] = "idrid"
-    findings = (source.task or load_task("referable_retinopathy")).findings
-    whole = np.repeat(np.concatenate(codes)[:, None], len(findings), axis=1)
-    return Draft(records, findings, whole, found=found, suffixes=(".jpg", ".jpeg", ".png"))
+    return Draft(
+        records,
+        source.findings("referable_retinopathy"),
+        np.concatenate(codes),
+        found=found,
+        suffixes=(".jpg", ".jpeg", ".png"),
+    )
 
 
 def _segmentation(source: Source) -> Draft:

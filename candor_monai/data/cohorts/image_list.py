@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError
-from ..file_index import FileIndex, inside
-from ..label_tables import read_table
+from ..archives import ArchiveReader
+from ..file_index import inside
+from ..label_tables import read_lines, read_table
 from .draft import Draft
 from .label_reading import image_column_of
 from .source import Source
@@ -32,7 +33,7 @@ def read(source: Source, *, images: str | Path | Sequence[str] | None = None, im
         raise UserError(f"{source.root}: there is no such folder.")
     if images is None:
         source.need_dataset_dir()
-        paths = pd.Series(ImageFiles(FileIndex(source.root), Path()).all, dtype=object)
+        paths = pd.Series(ImageFiles(source.files, Path()).all, dtype=object)
     else:
         paths = _listed(source, images, image_column)
     if not len(paths):
@@ -46,19 +47,16 @@ def read(source: Source, *, images: str | Path | Sequence[str] | None = None, im
     draft = Draft(records, (), np.empty((len(records), 0), dtype=np.int8), paths_checked=True)
     draft.notes["listed_twice"] = len(paths) - len(unique)
     draft.match_on = ()
+    if unique.str.contains(r"\.zip/", case=False).any():
+        draft.open_image = ArchiveReader(source.root)
     return draft
 
 
 def _listed(source: Source, images: str | Path | Sequence[str], image_column: str | None) -> pd.Series:
     if not isinstance(images, str | Path):
         return pd.Series([str(p) for p in images], dtype=object)
-    path = source.find_table(chosen=str(images))
-    assert path is not None
-    path = path if path.is_file() or not Path(images).is_file() else Path(images).resolve()
+    path = source.named(images)
     if path.suffix.lower() in (".txt", ".lst", ""):
-        if not path.is_file():
-            raise UserError(f"{path}: there is no such list of images.")
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-        return pd.Series([line.strip() for line in lines if line.strip()], dtype=object)
+        return pd.Series(read_lines(path, "list of images"), dtype=object)
     table = read_table(path)
-    return table[image_column_of(image_column, list(table.columns), path)].str.strip()
+    return table[image_column_of(image_column, table, path)].str.strip()

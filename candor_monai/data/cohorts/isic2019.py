@@ -12,8 +12,7 @@ import pandas as pd
 
 from ...utils import UserError, unknown
 from ..label_policy import NEGATIVE, POSITIVE, UNLABELLED, label_codes
-from ..label_tables import check_columns, find_column
-from ..tasks import load_task
+from ..label_tables import check_columns, find_column, line_of
 from .draft import Draft
 from .source import Source
 
@@ -49,11 +48,13 @@ def read(source: Source, *, actinic_keratosis: str = "positive", test: bool = Tr
         parts.append(part)
         codes.append(np.array([becomes.get(d, UNLABELLED) for d in diagnosis], dtype=np.int8))
         found[f"{split} images"] = len(truth)
+    if not parts:
+        raise source.no_table("ISIC_2019_Training_GroundTruth.csv")
     records = pd.concat(parts, ignore_index=True)
     records["site"] = "isic2019"
-    findings = (source.task or load_task("malignancy")).findings
-    whole = np.repeat(np.concatenate(codes)[:, None], len(findings), axis=1)
-    draft = Draft(records, findings, whole, found=found, suffixes=(".jpg", ".jpeg", ".png"))
+    draft = Draft(
+        records, source.findings("malignancy"), np.concatenate(codes), found=found, suffixes=(".jpg", ".jpeg", ".png")
+    )
     draft.notes["actinic_keratosis"] = actinic_keratosis
     return draft
 
@@ -66,7 +67,7 @@ def _diagnosis(truth: pd.DataFrame, where: str) -> list[str]:
     if several.any():
         row = int(several.argmax())
         raise UserError(
-            f"{where}, row {row + 1}: image {truth['image'].iloc[row]} has {int(marks[row].sum())} classes."
+            f"{where}, {line_of(row)}: image {truth['image'].iloc[row]} has {int(marks[row].sum())} classes."
         )
     return [known[i] for i in marks.argmax(axis=1)]
 

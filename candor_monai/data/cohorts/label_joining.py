@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from ...utils import UserError
-from .covariates import Covariates
-from .draft import Draft, with_rejected
+from ..file_index import split_suffix
+from .covariates import Covariates, Filters
+from .draft import Draft
 from .label_reading import LabelTable, unmatched_keys
 from .source import Source
 from .table_join import BY_HEADER, Join
 from .table_rows import describe_keys
-
-Filters = Mapping[str, Sequence[str] | None]
 
 
 def joined_draft(
@@ -51,7 +50,7 @@ def joined_draft(
         draft.records["image_id"] = np.where(uid == "", draft.records["image"], uid)
     labels.fill(draft, source, lookup)
     draft.notes["join"] = join.how
-    _list_unmatched(draft, labels, join, images)
+    _list_unmatched(source, draft, labels, join, images)
     if headers is not None:
         copies = draft.records["image_id"].duplicated().to_numpy(dtype=bool)
         lookup.reject(draft, copies, "duplicate_image", "another file holds the same SOPInstanceUID")
@@ -61,23 +60,22 @@ def joined_draft(
     return draft
 
 
-def _list_unmatched(draft: Draft, labels: LabelTable, join: Join, images: Sequence[str]) -> None:
+def _list_unmatched(source: Source, draft: Draft, labels: LabelTable, join: Join, images: Sequence[str]) -> None:
     """Rejections: rows that disagree, rows without an image, names that several files bear, files without a row."""
     rows, name = labels.rows, labels.name
     named = labels.row_name if join.how == "accession_number" else str
     odd = sorted(rows.contradictory)
     told = [f"its {rows.contradictory[k]} rows in {name} disagree" for k in odd]
-    rejected = with_rejected(draft.rejected, list(map(named, odd)), [""] * len(odd), "contradictory_rows", told)
+    draft.add_rejected(list(map(named, odd)), None, "contradictory_rows", told)
     ambiguous = set(join.ambiguous)
     lost = unmatched_keys(rows, join.row, ambiguous)
-    message = f"{name} names it; no image matches"
-    rejected = with_rejected(rejected, list(map(named, lost)), [""] * len(lost), "no_image", message)
-    several = sorted(ambiguous)
+    told = [f"{name} names it; {_why_lost(source, k) if join.how == 'path' else 'no image matches'}" for k in lost]
+    draft.add_rejected(list(map(named, lost)), None, "no_image", told)
     message = "several files answer to this name; join by path"
-    rejected = with_rejected(rejected, list(map(named, several)), [""] * len(several), "ambiguous_file", message)
+    draft.add_rejected(list(map(named, sorted(ambiguous))), None, "ambiguous_file", message)
     claimed, bad = set(join.file), set(odd) | ambiguous
     idle = [f for f in images if f not in claimed and not _bears(f, bad)]
-    draft.rejected = with_rejected(rejected, idle, idle, "no_label_row", f"no row of {name} is about this file")
+    draft.add_rejected(idle, idle, "no_label_row", f"no row of {name} is about this file")
     draft.notes["unmatched"] = {"rows without an image": len(lost), "files without a row": len(idle)}
     twice = draft.records["image"].duplicated(keep=False).to_numpy(dtype=bool)
     if twice.any():
@@ -87,6 +85,20 @@ def _list_unmatched(draft: Draft, labels: LabelTable, join: Join, images: Sequen
         )
 
 
+def _why_lost(source: Source, key: str) -> str:
+    """What became of the path of a row, by a listing of its folder."""
+    folder, _, base = key.replace("\\", "/").rpartition("/")
+    if any(f"{folder}/".startswith(f"{link}/") for link in source.files.links):
+        return "it lies behind a link to a folder, which is not followed"
+    try:
+        if base not in source.files.listing(folder):
+            return "no image matches"
+    except UserError:
+        return "its folder cannot be listed"
+    path = source.files.root / folder / base
+    return f"it is {'a folder' if path.is_dir() else 'no image by its name' if path.is_file() else 'a link to nothing'}"
+
+
 def _bears(file: str, keys: set[str]) -> bool:
     base = file.rpartition("/")[2]
-    return bool(keys) and (file in keys or base in keys or base.rpartition(".")[0] in keys)
+    return bool(keys) and (file in keys or base in keys or split_suffix(base)[0] in keys)

@@ -13,7 +13,8 @@ import pandas as pd
 from ...utils import UserError, nearest
 from ...utils.names import names_of
 from ..label_policy import LabelValues
-from .covariates import Covariates
+from ..label_tables import find_column, line_of
+from .covariates import Covariates, is_keyword
 from .draft import Draft
 from .source import Source
 from .splits import normal_splits
@@ -60,12 +61,18 @@ class LabelTable:
         """The table's name, for messages."""
         return self.path.name
 
+    @property
+    def keywords(self) -> list[str]:
+        """DICOM keywords that the headers must give, as the table has no such column."""
+        asked = dict.fromkeys((*self.wanted, *self.bins, *self.roles.values()))
+        return [name for name in asked if name not in self.columns and is_keyword(name)]
+
     def row_name(self, key: str) -> str:
         """How a row is named where its key is an identifier: by its number.
 
         Accession numbers identify an examination and stay out of what is written.
         """
-        return f"{self.name} row {int((self.order == key).to_numpy().argmax()) + 1}"
+        return f"{self.name} {line_of(int((self.order == key).to_numpy().argmax()))}"
 
     def fill(self, draft: Draft, source: Source, lookup: Covariates) -> None:
         """Give the draft its patient, site, split, view, the covariates asked for, and what blanks mean."""
@@ -143,7 +150,7 @@ def read_labels(
     path = _labels_path(source, labels)
     table = source.read(path, delimiter=delimiter, encoding=encoding)
     columns = [str(c) for c in table.columns]
-    key = image_column_of(image_column, columns, path)
+    key = image_column_of(image_column, table, path)
     roles = {}
     given = {"patient": patient_column, "site": site_column, "split": split_column, "view": view_column}
     for role, named in given.items():
@@ -166,21 +173,22 @@ def read_labels(
     return LabelTable(path, columns, key, order, roles, wanted, rows, site or source.name, dict(bins or {}))
 
 
-def image_column_of(given: str | None, columns: Sequence[str], path: Path) -> str:
+def image_column_of(given: str | None, table: pd.DataFrame, path: Path) -> str:
     """The column that names the image.
 
     Raises:
-        UserError: the one given does not exist, or none has a usual name.
+        UserError: the one given does not exist, none has a usual name, or two have the same.
     """
+    columns = [str(c) for c in table.columns]
     if given is not None:
         if given not in columns:
             near = nearest(given, columns)
             hint = f" Did you mean {near!r}?" if near else ""
             raise UserError(f"{path.name} has no column {given!r}.{hint} It has {', '.join(columns)}.")
-        return given
+        return find_column(table, given, path)
     for name in (*IMAGE_COLUMNS, *BY_HEADER.values()):
         if name in columns:
-            return name
+            return find_column(table, name, path)
     raise UserError(
         f"{path.name}: none of its columns is called {', '.join(IMAGE_COLUMNS[:6])} …; name the one that says which "
         f"image a row is about with image_column. It has {', '.join(columns)}."
@@ -201,10 +209,7 @@ def _labels_path(source: Source, labels: str | None) -> Path:
         tables = [name for name in there if name.lower().endswith(kinds)]
         hint = f" The folder holds {', '.join(tables[:6])}." if tables else ""
         raise UserError(f"cohort {source.name!r} needs --labels, the table of labels.{hint}")
-    path = Path(labels).expanduser()
-    if source.root is not None and not path.is_absolute() and ((source.root / path).is_file() or not path.is_file()):
-        return source.root / path
-    return path.absolute()
+    return source.named(labels)
 
 
 def _findings(

@@ -17,6 +17,7 @@ from ...utils.typed import typed
 from ..cohort import BOX_COLUMNS, MASK_COLUMNS, SPLITS, Cohort
 from ..file_index import inside
 from ..label_policy import BLANKED, UNLABELLED, apply_policy
+from ..label_tables import check_unique
 from ..tasks import Task, load_task
 from .cards import CohortCard, load_card
 from .draft import Draft
@@ -142,6 +143,9 @@ def _finish(source: Source, draft: Draft, task: Task, chosen: Mapping[str, Any])
         if column not in ("image_id", "image"):
             texts = draft.records[column]
             draft.records[column] = texts.where(texts.notna() & (texts != ""), None)
+    nameless = draft.records["image_id"].fillna("").str.strip() == ""
+    draft.keep(~nameless.to_numpy(dtype=np.bool_), "no image id")
+    check_unique(draft.records["image_id"], card.name, of="entries")
     if draft.features is None and not draft.paths_checked:
         draft.records["image"] = inside(draft.records["image"], f"images of {card.name}", source.allow_outside)
     for column in ("view", "split"):
@@ -155,10 +159,11 @@ def _finish(source: Source, draft: Draft, task: Task, chosen: Mapping[str, Any])
     if not len(draft.records):
         raise UserError(_nothing_left(source, draft))
     _check_covariates(draft, task)
-    labels = apply_policy(draft.codes, draft.findings, task.uncertain, task.blank)[0]
-    drawn = draw(draft, labels, chosen["max_images"], chosen["per_label"], chosen["draw_seed"])
-    draft.keep(drawn, "not drawn")
     labels, uncertain, policy = apply_policy(draft.codes, draft.findings, task.uncertain, task.blank)
+    drawn = draw(draft, labels, chosen["max_images"], chosen["per_label"], chosen["draw_seed"])
+    if not drawn.all():
+        draft.keep(drawn, "not drawn")
+        labels, uncertain, policy = apply_policy(draft.codes, draft.findings, task.uncertain, task.blank)
     expect = getattr(draft.open_image, "expect", None)
     if expect is not None:
         # images are encoded in the order of their ids; a reader that fetches ahead wants to know what is left of them

@@ -6,13 +6,11 @@ pair is a patient. Images that are not gradable have no grade and are unlabelled
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
 from ...utils import UserError
 from ..label_policy import UNLABELLED
-from ..label_tables import check_columns, find_column
-from ..tasks import load_task
+from ..label_tables import check_columns, check_unique, find_column
 from .draft import Draft
 from .grades import grade_codes
 from .source import Source
@@ -40,16 +38,12 @@ def read(source: Source, *, table: str | None = None) -> Draft:
     codes = grade_codes(rows[grade], path.name)
     if "adjudicated_gradable" in rows:
         codes[pd.to_numeric(rows["adjudicated_gradable"], errors="coerce").to_numpy() == 0] = UNLABELLED
-    if rows[key].duplicated().any():
-        raise UserError(f"{path.name}: image {rows.loc[rows[key].duplicated(), key].iloc[0]} has two rows.")
+    check_unique(rows[key], path)
     records = pd.DataFrame({"image_id": rows[key]})
     records["image"] = _folder(source) + rows[key]
     records["patient_id"] = _patients(source, rows[key])
     records["site"], records["grade"] = "messidor2", rows[grade]
-    findings = (source.task or load_task("referable_retinopathy")).findings
-    draft = Draft(
-        records, findings, np.repeat(codes[:, None], len(findings), axis=1), suffixes=(".png", ".jpg", ".tif", ".jpeg")
-    )
+    draft = Draft(records, source.findings("referable_retinopathy"), codes, suffixes=(".png", ".jpg", ".tif", ".jpeg"))
     draft.found = {"rows of messidor_data.csv": len(rows), "gradable images": int((codes != UNLABELLED).sum())}
     return draft
 

@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError, unknown
-from ..file_index import missing_table
+from ..file_index import find_table, missing_table
 from ..label_policy import UNLABELLED
-from ..label_tables import check_columns
-from ..tasks import load_task
+from ..label_tables import check_columns, check_unique
 from .chexpert_labels import chexpert_codes, columns_for
 from .draft import Draft
 from .source import Source
@@ -50,7 +49,7 @@ def read(
     tables = root if tables_dir is None else Path(tables_dir).expanduser().resolve()
     listed = {e.lower() for e in source.files.listing("")}
     dicom = release == "dicom" or (release == "auto" and any(e.startswith("cxr-record-list") for e in listed))
-    findings = columns_for((source.task or load_task("chest")).findings, source.name)
+    findings = columns_for(source.findings("chest"), source.name)
 
     meta_path = _table(source, tables, "metadata")
     wanted = ("dicom_id", "subject_id", "study_id", "ViewPosition", "Rows", "Columns")
@@ -94,8 +93,6 @@ def _table(source: Source, tables: Path, kind: str) -> Path:
     pattern = f"mimic-cxr-*-{kind}.csv*"
     if not tables.is_dir():
         raise UserError(f"{tables}: there is no such folder of tables.")
-    from ..file_index import find_table
-
     path = find_table(tables, [pattern], source.name, "tables_dir")
     if path is None:
         hint = "The tables come with MIMIC-CXR-JPG; for the DICOM release name their folder with --tables_dir."
@@ -110,8 +107,7 @@ def _labels(
     path = _table(source, tables, labeler)
     table = source.read(path)
     check_columns(table, ["study_id"], path)
-    if table["study_id"].duplicated().any():
-        raise UserError(f"{path.name}: study {table.loc[table['study_id'].duplicated(), 'study_id'].iloc[0]} twice.")
+    check_unique(table["study_id"], path, "study")
     codes = np.full((len(study), len(findings)), UNLABELLED, dtype=np.int8)
     _assign(codes, study, table["study_id"], chexpert_codes(table, findings, path))
     if radiologist:

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from ...utils import UserError, unknown
-from ..tasks import load_task
-from .draft import Draft, one_hot
+from ..label_policy import NEGATIVE, POSITIVE
+from .draft import Draft
 from .source import Source
 
 CLASSES = ("ADI", "BACK", "DEB", "LYM", "MUC", "MUS", "NORM", "STR", "TUM")
+TUMOR = "TUM"
 TRAIN = {"norm": "NCT-CRC-HE-100K", "nonorm": "NCT-CRC-HE-100K-NONORM"}
 TEST = "CRC-VAL-HE-7K"
 SUFFIXES = (".tif", ".tiff", ".png", ".jpg", ".jpeg")
@@ -45,7 +47,7 @@ def read(source: Source, *, variant: str = "norm") -> Draft:
         raise UserError(f"{source.root}: no tile in {TRAIN[variant]}/ or {TEST}/. {source.card.obtain}")
     records = pd.DataFrame(rows, columns=["image_id", "image", "tissue", "split"], dtype=object)
     records["site"] = "nct_crc"
-    findings = (source.task or load_task("tumor")).findings
-    draft = Draft(records, findings, one_hot(records["tissue"], dict.fromkeys(findings, ("TUM",))))
+    codes = np.where(records["tissue"] == TUMOR, POSITIVE, NEGATIVE).astype(np.int8)
+    draft = Draft(records, source.findings("tumor"), codes)
     draft.found = found
     return draft

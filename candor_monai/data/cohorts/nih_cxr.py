@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ...utils import UserError
 from ..label_policy import NEGATIVE
-from ..label_tables import check_columns
+from ..label_tables import check_columns, check_unique
 from ..tasks import load_task
 from .draft import Draft, box_table
 from .label_lists import list_codes, split_lists
@@ -40,9 +39,7 @@ def read(source: Source, *, table: str | None = None) -> Draft:
     path = source.table_path("Data_Entry_2017_v2020.csv*", "Data_Entry_2017*.csv*", chosen=table)
     entries = source.read(path)
     check_columns(entries, ("Image Index", "Finding Labels", "Patient ID", "View Position"), path)
-    if entries["Image Index"].duplicated().any():
-        twice = entries.loc[entries["Image Index"].duplicated(), "Image Index"].iloc[0]
-        raise UserError(f"{path.name}: image {twice!r} has two rows.")
+    check_unique(entries["Image Index"], path)
     findings = _findings(source)
     labels = split_lists(entries["Finding Labels"], "|")
     known = {name for names in findings.values() for name in names}

@@ -19,8 +19,7 @@ import pandas as pd
 
 from ...utils import UserError
 from ..label_policy import NEGATIVE, POSITIVE, UNLABELLED
-from ..label_tables import check_columns, find_column
-from ..tasks import load_task
+from ..label_tables import check_columns, check_unique, find_column
 from .draft import Draft
 from .source import Source
 
@@ -38,16 +37,13 @@ def read(source: Source, *, views_table: str | None = None) -> Draft:
             indiana_projections.csv when it is there.
     """
     root = source.locate("ecgen-radiology", "NLMCXR_reports*", "indiana_reports.csv")
-    findings = source.vocabulary.of("openi", (source.task or load_task("chest")).findings)
+    findings = source.vocabulary.of("openi", source.findings("chest"))
     reports = list(_reports(source, root))
     if not reports:
         raise UserError(f"{root}: no report in ecgen-radiology/ or NLMCXR_reports.tgz. {source.card.obtain}")
     images = [(uid, image, _codes(terms, findings)) for uid, terms, names in reports for image in names]
     records = pd.DataFrame({"image_id": [i for _, i, _ in images]}, dtype=object)
-    if records["image_id"].duplicated().any():
-        raise UserError(
-            f"{root}: image {records.loc[records['image_id'].duplicated(), 'image_id'].iloc[0]} has two reports."
-        )
+    check_unique(records["image_id"], root, of="reports")
     records["image"] = _files(source, [(u, i) for u, i, _ in images])
     records["patient_id"] = [uid for uid, _, _ in images]
     records["site"] = "openi"

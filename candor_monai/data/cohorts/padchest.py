@@ -10,10 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ...utils import UserError, unknown
+from ...utils import unknown
 from ..label_policy import MISSING_TEXTS, NEGATIVE, UNLABELLED
-from ..label_tables import check_columns
-from ..tasks import load_task
+from ..label_tables import check_columns, check_unique
 from .draft import Draft
 from .label_lists import list_codes, literal_lists
 from .source import Source
@@ -63,10 +62,8 @@ def read(
     path = source.table_path(pattern, chosen=table)
     rows = source.read(path, (*NEEDED, *COVARIATES))
     check_columns(rows, NEEDED, path)
-    if rows["ImageID"].duplicated().any():
-        twice = rows.loc[rows["ImageID"].duplicated(), "ImageID"].iloc[0]
-        raise UserError(f"{path.name}: image {twice!r} has two rows.")
-    findings = source.vocabulary.of("padchest", (source.task or load_task("chest")).findings)
+    check_unique(rows["ImageID"], path)
+    findings = source.vocabulary.of("padchest", source.findings("chest"))
 
     labels = rows["Labels"]
     named = ~labels.str.strip().str.lower().isin(MISSING_TEXTS).to_numpy(dtype=bool)

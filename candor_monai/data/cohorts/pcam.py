@@ -19,12 +19,12 @@ import pandas as pd
 from ...utils import UserError
 from ..label_policy import NEGATIVE, POSITIVE
 from ..label_tables import check_columns
-from ..tasks import load_task
 from .draft import Draft
 from .source import Source
 
 SPLITS = {"train": ("train",), "val": ("valid", "val"), "test": ("test",)}
-TRUE, FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
+TILES = 256  # read at once
+TRUE = ("true", "1", "1.0")
 
 
 def read(source: Source) -> Draft:
@@ -49,7 +49,7 @@ def read(source: Source) -> Draft:
         part["image"] = [f"{images.relative_to(root)}/{i}" for i in range(len(y))]
         part["split"], part["patient_id"] = split, _slides(source, root, stem, y)
         parts.append(part)
-        codes.append(np.where(y, POSITIVE, NEGATIVE).astype(np.int8)[:, None])
+        codes.append(np.where(y, POSITIVE, NEGATIVE).astype(np.int8))
         found[f"{split} images"] = len(y)
     if not parts:
         packed = sorted(p.name for p in root.glob("*.h5.gz"))
@@ -63,8 +63,7 @@ def read(source: Source) -> Draft:
             f"valid and test has been mixed up (the publisher's checksums of the two are swapped)."
         )
     records["site"] = "pcam"
-    findings = (source.task or load_task("tumor")).findings
-    draft = Draft(records, findings, np.repeat(np.concatenate(codes), len(findings), axis=1), found=found)
+    draft = Draft(records, source.findings("tumor"), np.concatenate(codes), found=found)
     draft.open_image = TileReader(root)
     return draft
 
@@ -93,14 +92,14 @@ class TileReader:
     def __getstate__(self) -> dict[str, Any]:
         return {"root": self.root, "_open": {}, "_block": None}
 
-    def _tile(self, name: str, row: int, rows: int = 256) -> np.ndarray:
+    def _tile(self, name: str, row: int) -> np.ndarray:
         """Tiles are packed many to a block on disk, so a block is read at once."""
-        start = row - row % rows
+        start = row - row % TILES
         if self._block is None or self._block[:2] != (name, start):
             key = (os.getpid(), name)
             if key not in self._open:
                 self._open[key] = _h5py().File(self.root / name, "r")["x"]
-            self._block = (name, start, self._open[key][start : start + rows])
+            self._block = (name, start, self._open[key][start : start + TILES])
         return self._block[2][row - start]
 
 

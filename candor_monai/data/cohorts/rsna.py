@@ -16,8 +16,7 @@ import pandas as pd
 from ...utils import UserError
 from ..header_index import header_index
 from ..label_policy import NEGATIVE, POSITIVE, label_codes
-from ..label_tables import check_columns, find_column
-from ..tasks import load_task
+from ..label_tables import check_columns, check_unique, find_column, line_of
 from .draft import Draft, box_table
 from .drawing import whole
 from .source import Source
@@ -45,11 +44,11 @@ def read(
         index_dir, header_workers: as for a ``table`` cohort.
     """
     source.locate("stage_2_train_labels.csv*", "stage_1_train_labels.csv*")
-    if source.find_table("stage_2_train_labels.csv*") is None:
+    path = source.find_table("stage_2_train_labels.csv*")
+    if path is None:
         raise UserError(
             f"{source.root}: holds stage 1 of the challenge; rsna is read from stage 2. {source.card.obtain}"
         )
-    path = source.table_path("stage_2_train_labels.csv*")
     rows = source.read(path)
     check_columns(rows, ("patientId", "x", "y", "width", "height", "Target"), path)
     target = label_codes(rows["Target"], "Target", path.name) == POSITIVE
@@ -57,13 +56,13 @@ def read(
     positive = np.bincount(own[target], minlength=len(ids)) > 0
     if (positive[own] != target).any():
         row = int((positive[own] != target).argmax())
-        raise UserError(f"{path.name}, row {row + 1}: image {ids[own[row]]} has rows with Target 0 and 1.")
+        raise UserError(f"{path.name}, {line_of(row)}: image {ids[own[row]]} has rows with Target 0 and 1.")
     classes = _classes(source, ids)
     known = {
         "Pneumonia": positive,
         "Lung Opacity": positive if classes is None else (classes == OPACITY).to_numpy(dtype=bool),
     }
-    findings = tuple(source.vocabulary.of("rsna", (source.task or load_task("chest")).findings))
+    findings = tuple(source.vocabulary.of("rsna", source.findings("chest")))
     unknown = [f for f in findings if f not in known]
     if unknown:
         raise UserError(f"rsna labels {' and '.join(known)} only, not {unknown[0]}; mend the chest vocabulary.")
@@ -100,10 +99,7 @@ def _classes(source: Source, ids: pd.Index) -> pd.Series | None:
     table = source.read(path)
     check_columns(table, ("patientId", "class"), path)
     table = table.drop_duplicates(["patientId", "class"])
-    if table["patientId"].duplicated().any():
-        raise UserError(
-            f"{path.name}: image {table.loc[table['patientId'].duplicated(), 'patientId'].iloc[0]} has two classes."
-        )
+    check_unique(table["patientId"], path, of="classes")
     return table.set_index("patientId")["class"].reindex(ids).reset_index(drop=True)
 
 

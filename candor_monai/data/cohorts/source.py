@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pandas as pd
 from ...utils import UserError
 from ..file_index import FileIndex, find_root, find_table, missing_table
 from ..label_tables import read_table
-from ..tasks import Task
+from ..tasks import Task, load_task
 from .cards import CohortCard
 from .vocabulary import Vocabulary
 
@@ -45,6 +46,10 @@ class Source:
         """Name of the dataset."""
         return self.card.name
 
+    def findings(self, task: str) -> tuple[str, ...]:
+        """Findings of the task asked, else of the adapter's own ``task``."""
+        return (self.task or load_task(task)).findings
+
     def need_dataset_dir(self) -> Path:
         """The folder that the user named.
 
@@ -74,6 +79,22 @@ class Source:
             raise RuntimeError("locate() comes first")
         return self._files
 
+    def named(self, name: str | Path) -> Path:
+        """The path that a user wrote: below the dataset's folder or, when there is a file only there, in the working
+        directory.
+
+        Raises:
+            UserError: it begins with the home of a user that does not exist.
+        """
+        try:
+            path = Path(name).expanduser()
+        except RuntimeError as error:
+            raise UserError(f"{name}: {error}") from error
+        if path.is_absolute() or self.root is None:
+            return path.absolute()
+        below = self.root / path
+        return below if os.path.isfile(below) or not os.path.isfile(path) else path.absolute()
+
     def table_path(self, *patterns: str, folder: str = "", chosen: str | None = None, option: str = "table") -> Path:
         """The one table that matches the first pattern with a match, below ``folder``; ``chosen`` names it instead.
 
@@ -89,22 +110,18 @@ class Source:
         self, *patterns: str, folder: str = "", chosen: str | None = None, option: str = "table"
     ) -> Path | None:
         """As ``table_path``, but None when there is none."""
-        base = self._root(folder)
         if chosen is not None:
-            path = Path(chosen).expanduser()
-            return path if path.is_absolute() else base / path
+            return self.named(chosen)
+        base = self._root(folder)
         return find_table(base, patterns, self.name, option) if base.is_dir() else None
 
     def no_table(self, *patterns: str, folder: str = "") -> UserError:
         """The error for a table that is not there."""
         return missing_table(self._root(folder), patterns, self.name, self.card.obtain)
 
-    def read(
-        self, path: Path, columns: Sequence[str] | Callable[[str], bool] | None = None, **how: Any
-    ) -> pd.DataFrame:
-        """Read a table as text and count its rows."""
-        wanted = columns if columns is None or callable(columns) else frozenset(columns).__contains__
-        table = read_table(path, wanted, **how)
+    def read(self, path: Path, columns: Sequence[str] | None = None, **how: Any) -> pd.DataFrame:
+        """Read a table, or some columns of it, as text and count its rows."""
+        table = read_table(path, None if columns is None else frozenset(columns).__contains__, **how)
         self.tables[path.name] = len(table)
         return table
 

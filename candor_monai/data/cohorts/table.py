@@ -12,7 +12,7 @@ from ...utils import UserError
 from ..archives import ArchiveReader
 from ..header_index import header_index
 from ..header_pool import read_dicomdirs
-from .covariates import is_keyword
+from .covariates import header_filters
 from .draft import Draft
 from .drawing import whole
 from .label_joining import joined_draft
@@ -53,8 +53,8 @@ def read(
     files = ImageFiles(source.files, labels.path)
     how = choose_join(join_on, labels.key)
     workers = whole(header_workers, "header_workers", 1)
-    keywords = [c for c in (*labels.wanted, *labels.roles.values()) if c not in labels.columns and is_keyword(c)]
-    filters = {"Modality": modalities, "SOPClassUID": sop_classes, "BodyPartExamined": body_parts}
+    keywords = labels.keywords
+    filters = header_filters(modalities, sop_classes, body_parts)
 
     def read_headers(of: Sequence[str]) -> pd.DataFrame:
         return header_index(root, of, keywords=keywords, index_dir=index_dir, workers=workers)

@@ -10,7 +10,7 @@ from ..archives import members
 from ..file_index import FileIndex
 from .table_join import may_be_image
 
-RASTER = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".nii", ".gif")
+RASTER = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".nii", ".nii.gz", ".gif")
 
 
 class ImageFiles:
@@ -25,23 +25,34 @@ class ImageFiles:
     """
 
     def __init__(self, files: FileIndex, labels: Path) -> None:
-        found = [name for name in files.walk() if (files.root / name) != labels]
-        # a name that is not UTF-8 cannot be written into a result; it is counted
-        odd = sum(not _writable(name) for name in found)
-        self.unwritable, found = odd, [name for name in found if _writable(name)] if odd else found
-        self.all = [name for name in found if may_be_image(name)]
+        own = labels.relative_to(files.root).as_posix() if labels.is_relative_to(files.root) else None
+        self.all: list[str] = []
         self.archived = False
         self.bad_archives: list[str] = []
-        for archive in (name for name in found if name.lower().endswith(".zip")):
+        self.dicomdirs: list[str] = []
+        self.others = self.unwritable = 0
+        archives = []
+        for name in files.walk():
+            if name == own:
+                continue
+            if not _writable(name):
+                self.unwritable += 1
+            elif may_be_image(name):
+                self.all.append(name)
+            else:
+                self.others += 1
+                if name.lower().endswith(".zip"):
+                    archives.append(name)
+                elif name.rpartition("/")[2].upper() == "DICOMDIR":
+                    self.dicomdirs.append(name)
+        for archive in archives:
             self._add(files.root, archive)
-        self.others = len(found) - len([name for name in found if may_be_image(name)])
-        self.dicomdirs = [name for name in found if name.rpartition("/")[2].upper() == "DICOMDIR"]
         self.unreadable, self.links = list(files.unreadable), list(files.links)
         if not self.all:
             trouble = f" {len(self.unreadable)} folders could not be read." if self.unreadable else ""
             trouble += f" Links to folders are not followed, e.g. {files.links[0]}." if files.links else ""
             raise UserError(
-                f"{files.root}: the folder holds no image ({len(found):,} other files).{trouble} Set --dataset_dir to "
+                f"{files.root}: the folder holds no image ({self.others:,} other files).{trouble} Set --dataset_dir to "
                 f"the folder that holds the images."
             )
 
@@ -62,4 +73,9 @@ class ImageFiles:
 
 
 def _writable(name: str) -> bool:
-    return not any("\ud800" <= c <= "\udfff" for c in name)
+    """Whether a name is UTF-8; another one cannot be written into a result."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

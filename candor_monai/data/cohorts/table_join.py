@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError, unknown
-from ..file_index import inside
+from ..file_index import inside, split_suffix
 from .table_rows import describe_keys
 
 BY_NAME = ("path", "file_name", "stem")
@@ -47,11 +47,11 @@ class Join:
 def may_be_image(name: str) -> bool:
     """Whether a file may be an image by its name: any suffix but those of tables, texts and archives, or none.
 
-    >>> may_be_image("a.dcm"), may_be_image("IM00001"), may_be_image("labels.csv"), may_be_image("DICOMDIR")
-    (True, True, False, False)
+    >>> [may_be_image(name) for name in ("a.dcm", "IM00001", "a.nii.gz", "labels.csv", "labels.csv.gz", "DICOMDIR")]
+    [True, True, True, False, False, False]
     """
     base = os.path.basename(name)
-    return os.path.splitext(base)[1].lower() not in NOT_IMAGES and base.upper() != "DICOMDIR"
+    return split_suffix(base)[1].lower() not in NOT_IMAGES and base.upper() != "DICOMDIR"
 
 
 def choose_join(join_on: str, column: str) -> str:
@@ -99,9 +99,9 @@ def _by_name(keys: pd.Series, files: Sequence[str], how: str, where: str, allow_
     last = keys.str.replace("\\", "/", regex=False).str.rpartition("/")[2]
     base = [os.path.basename(f) for f in files]
     if how == "stem":
-        base = [os.path.splitext(b)[0] for b in base]
+        base = [split_suffix(b)[0] for b in base]
         # a key that ends in a known suffix is compared without it; a dot in an id is part of the id
-        last = last.str.replace(r"(?i)\.(png|jpe?g|tiff?|dcm|dicom|nii(\.gz)?|bmp)$", "", regex=True)
+        last = last.str.replace(r"(?i)\.(png|jpe?g|tiff?|dcm|dicom|nii(\.gz)?|bmp|webp|gif)$", "", regex=True)
     where_is: dict[str, list[int]] = {}
     for i, name in enumerate(base):
         where_is.setdefault(name, []).append(i)

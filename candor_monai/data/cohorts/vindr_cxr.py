@@ -15,8 +15,7 @@ import pandas as pd
 
 from ...utils import UserError
 from ..label_policy import NEGATIVE, POSITIVE, label_codes
-from ..label_tables import check_columns
-from ..tasks import load_task
+from ..label_tables import check_columns, find_column
 from .draft import Draft, box_table
 from .source import Source
 
@@ -34,7 +33,7 @@ def read(source: Source, *, votes: int = 2) -> Draft:
     if str(votes) not in ("1", "2", "3"):
         raise UserError(f"votes must be 1, 2 or 3, is {votes!r}.")
     root = source.locate("annotations", "image_labels_train.csv*", "train.csv*")
-    findings = source.vocabulary.of("vindr_cxr", (source.task or load_task("chest")).findings)
+    findings = source.vocabulary.of("vindr_cxr", source.findings("chest"))
     if "annotations" in source.files.listing("") or any(root.glob("image_labels_train.csv*")):
         draft = _physionet(source, findings, int(votes))
     else:
@@ -52,7 +51,7 @@ def _physionet(source: Source, findings: Mapping[str, Sequence[str]], votes: int
             continue
         table = source.read(path)
         check_columns(table, ["image_id"], path)
-        image, counts = _votes(table, findings, path)
+        image, counts = reader_votes(table, column_marks(table, findings, path))
         ids.append(image)
         codes.append(np.where(counts >= needed, POSITIVE, NEGATIVE).astype(np.int8))
         split += [name] * len(image)
@@ -63,22 +62,38 @@ def _physionet(source: Source, findings: Mapping[str, Sequence[str]], votes: int
             boxes.append(corner_boxes(source.read(path), findings, path))
     if not ids:
         raise source.no_table("image_labels_train.csv", folder=folder)
-    draft = _draft(pd.concat(ids, ignore_index=True), split, tuple(findings), np.concatenate(codes))
+    image_ids = pd.concat(ids, ignore_index=True)
+    draft = vindr_draft("vindr_cxr", image_ids, split, tuple(findings), np.concatenate(codes))
     draft.boxes = pd.concat(boxes, ignore_index=True) if boxes else draft.boxes
     draft.found = found
     return draft
 
 
-def _votes(table: pd.DataFrame, findings: Mapping[str, Sequence[str]], path: Path) -> tuple[pd.Series, np.ndarray]:
-    """Images in the order of their first row, and how many of each one's rows mark each finding."""
-    own, image = pd.factorize(table["image_id"])
-    counts = np.zeros((len(image), len(findings)), dtype=np.int64)
+def column_marks(table: pd.DataFrame, findings: Mapping[str, Sequence[str]], path: Path) -> np.ndarray:
+    """Whether each row is positive in one of the columns of each finding, shape (N, F), bool."""
+    marks = np.zeros((len(table), len(findings)), dtype=np.bool_)
     for f, names in enumerate(findings.values()):
-        marked = np.zeros(len(table), dtype=bool)
         for name in names:
-            check_columns(table, [name], path)
-            marked |= label_codes(table[name], name, path.name) == POSITIVE
-        counts[:, f] = np.bincount(own[marked], minlength=len(image))
+            marks[:, f] |= label_codes(table[find_column(table, name, path)], name, path.name) == POSITIVE
+    return marks
+
+
+def reader_votes(table: pd.DataFrame, marks: np.ndarray) -> tuple[pd.Series, np.ndarray]:
+    """Images in the order of their first row, and how many radiologists mark each finding in each.
+
+    Args:
+        table: ``image_id`` and, where several rows may be of one radiologist, ``rad_id``.
+        marks: shape (N, F), bool: the row marks the finding.
+
+    Returns:
+        I images, and shape (I, F), int64.
+    """
+    own, image = pd.factorize(table["image_id"])
+    reader, readers = pd.factorize(table.get("rad_id", table.index))
+    counts = np.zeros((len(image), marks.shape[1]), dtype=np.int64)
+    for f in range(marks.shape[1]):
+        pairs = np.unique(own[marks[:, f]] * len(readers) + reader[marks[:, f]])
+        counts[:, f] = np.bincount(pairs // len(readers), minlength=len(image))
     return pd.Series(image), counts
 
 
@@ -88,23 +103,20 @@ def _kaggle(source: Source, findings: Mapping[str, Sequence[str]], votes: int) -
     check_columns(table, ("image_id", "class_name", "rad_id", *CORNERS), path)
     known = set(table["class_name"])
     findings = {finding: names for finding, names in findings.items() if known & set(names)}
-    own, image = pd.factorize(table["image_id"])
-    radiologist, readers = pd.factorize(table["rad_id"])
-    codes = np.full((len(image), len(findings)), NEGATIVE, dtype=np.int8)
-    for f, names in enumerate(findings.values()):
-        marked = table["class_name"].isin(list(names)).to_numpy(dtype=bool)
-        pairs = np.unique(own[marked] * len(readers) + radiologist[marked])
-        codes[np.bincount(pairs // len(readers), minlength=len(image)) >= votes, f] = POSITIVE
-    draft = _draft(pd.Series(image), ["train"] * len(image), tuple(findings), codes)
+    marks = [table["class_name"].isin(list(names)).to_numpy(dtype=bool) for names in findings.values()]
+    image, counts = reader_votes(table, np.array(marks, dtype=np.bool_).reshape(len(findings), len(table)).T)
+    codes = np.where(counts >= votes, POSITIVE, NEGATIVE).astype(np.int8)
+    draft = vindr_draft("vindr_cxr", image, ["train"] * len(image), tuple(findings), codes)
     draft.boxes = corner_boxes(table, findings, path)
     draft.found = {"rows of train.csv (Kaggle)": len(table), "train images": len(image)}
     return draft
 
 
-def _draft(ids: pd.Series, split: list[str], findings: tuple[str, ...], codes: np.ndarray) -> Draft:
+def vindr_draft(site: str, ids: pd.Series, split: list[str], findings: tuple[str, ...], codes: np.ndarray) -> Draft:
+    """Images of a release of VinDr, ``<split>/<id>.dicom``, as a draft."""
     records = pd.DataFrame({"image_id": ids})
     records["image"] = pd.Series(split, dtype=object) + "/" + ids + ".dicom"
-    records["site"], records["split"] = "vindr_cxr", split
+    records["site"], records["split"] = site, split
     return Draft(records, findings, codes, suffixes=SUFFIXES)
 
 

@@ -11,8 +11,7 @@ import pandas as pd
 
 from ...utils import UserError
 from ..label_policy import NEGATIVE, POSITIVE
-from ..label_tables import check_columns, find_column
-from ..tasks import load_task
+from ..label_tables import check_columns, check_unique, find_column
 from .draft import Draft, box_table
 from .label_lists import literal_lists
 from .source import Source
@@ -48,10 +47,7 @@ def read(source: Source, *, categories: str | list[str] | tuple[str, ...] = POSI
     breasts = source.read(path)
     view = find_column(breasts, "view_position", path, ["view_positition"])  # some copies spell it so
     check_columns(breasts, ("study_id", "image_id", "laterality", "split"), path)
-    if breasts["image_id"].duplicated().any():
-        raise UserError(
-            f"{path.name}: image {breasts.loc[breasts['image_id'].duplicated(), 'image_id'].iloc[0]} twice."
-        )
+    check_unique(breasts["image_id"], path)
     marks_path = source.table_path("finding_annotations.csv")
     marks = source.read(marks_path)
     check_columns(marks, ("image_id", "finding_categories", "xmin", "ymin", "xmax", "ymax"), marks_path)
@@ -63,7 +59,7 @@ def read(source: Source, *, categories: str | list[str] | tuple[str, ...] = POSI
     hit = np.array([not set(names).isdisjoint(wanted) for names in lists], dtype=bool)[own]
 
     positive = breasts["image_id"].isin(marks.loc[hit, "image_id"]).to_numpy(dtype=bool)
-    findings = (source.task or load_task("mammography")).findings
+    findings = source.findings("mammography")
     codes = np.where(positive, POSITIVE, NEGATIVE).astype(np.int8)
     records = pd.DataFrame({"image_id": breasts["image_id"]})
     records["image"] = "images/" + breasts["study_id"] + "/" + breasts["image_id"] + ".dicom"
@@ -73,7 +69,7 @@ def read(source: Source, *, categories: str | list[str] | tuple[str, ...] = POSI
     for column, name in (("breast_birads", "birads"), ("breast_density", "density")):
         if column in breasts:
             records[name] = breasts[column]
-    draft = Draft(records, findings, np.repeat(codes[:, None], len(findings), axis=1), suffixes=SUFFIXES)
+    draft = Draft(records, findings, codes, suffixes=SUFFIXES)
     boxed = marks[hit]
     corner = boxed[["xmin", "ymin", "xmax", "ymax"]].apply(pd.to_numeric, errors="coerce")
     size = corner["xmax"] - corner["xmin"], corner["ymax"] - corner["ymin"]

@@ -11,12 +11,11 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError
-from ..label_policy import NEGATIVE, POSITIVE, label_codes
+from ..label_policy import NEGATIVE, POSITIVE
 from ..label_tables import check_columns
-from ..tasks import load_task
 from .draft import Draft
 from .source import Source
-from .vindr_cxr import SUFFIXES, corner_boxes
+from .vindr_cxr import column_marks, corner_boxes, reader_votes, vindr_draft
 
 LABEL, ANNOTATION = "label:", "annotation:"
 
@@ -28,7 +27,7 @@ def read(source: Source) -> Draft:
         source: the dataset.
     """
     source.locate("image_labels_train.csv*", "image_labels_test.csv*")
-    findings = source.vocabulary.of("vindr_pcxr", (source.task or load_task("chest")).findings)
+    findings = source.vocabulary.of("vindr_pcxr", source.findings("chest"))
     columns = {f: [n[len(LABEL) :] for n in names if n.startswith(LABEL)] for f, names in findings.items()}
     classes = {f: [n[len(ANNOTATION) :] for n in names if n.startswith(ANNOTATION)] for f, names in findings.items()}
     odd = [n for names in findings.values() for n in names if not n.startswith((LABEL, ANNOTATION))]
@@ -41,12 +40,8 @@ def read(source: Source) -> Draft:
             continue
         table = source.read(path)
         check_columns(table, ["image_id"], path)
-        own, image = pd.factorize(table["image_id"])
-        part = np.full((len(image), len(findings)), NEGATIVE, dtype=np.int8)
-        for f, names in enumerate(columns.values()):
-            for column in names:
-                check_columns(table, [column], path)
-                part[own[label_codes(table[column], column, path.name) == POSITIVE], f] = POSITIVE
+        image, votes = reader_votes(table, column_marks(table, columns, path))
+        part = np.where(votes > 0, POSITIVE, NEGATIVE).astype(np.int8)
         path = source.table_path(f"annotations_{name}.csv*")
         marks = source.read(path)
         check_columns(marks, ("image_id", "class_name"), path)
@@ -55,14 +50,14 @@ def read(source: Source) -> Draft:
             hit = marks["class_name"].isin(names).to_numpy(dtype=bool) & (row >= 0)
             part[row[hit], f] = POSITIVE
         boxes.append(corner_boxes(marks, classes, path))
-        images.append(pd.Series(image))
+        images.append(image)
         codes.append(part)
         split += [name] * len(image)
         found[f"{name} images"] = len(image)
+    if not images:
+        raise source.no_table("image_labels_train.csv", "image_labels_test.csv")
     ids = pd.concat(images, ignore_index=True)
-    records = pd.DataFrame({"image_id": ids})
-    records["image"] = pd.Series(split, dtype=object) + "/" + ids + ".dicom"
-    records["site"], records["split"] = "vindr_pcxr", split
-    draft = Draft(records, tuple(findings), np.concatenate(codes), suffixes=SUFFIXES, found=found)
+    draft = vindr_draft("vindr_pcxr", ids, split, tuple(findings), np.concatenate(codes))
+    draft.found = found
     draft.boxes = pd.concat(boxes, ignore_index=True)
     return draft

@@ -46,3 +46,11 @@ def test_families_from_a_table(folder):
     write_rows(path, rows[:2])
     with pytest.raises(UserError, match=r"1 classes have no family, e\.g\. '022"):
         load_cohort("cub_200_2011", folder, families=str(path))
+
+
+@pytest.mark.parametrize("name", ["images", "image_class_labels", "classes", "train_test_split", "bounding_boxes"])
+def test_entries_that_occur_twice(folder, name):
+    (path,) = folder.rglob(f"{name}.txt")
+    path.write_text(path.read_text() + "1 x y z w\n"[: 4 if name != "bounding_boxes" else None].strip() + "\n")
+    with pytest.raises(UserError, match=rf"{name}\.txt: entry '1' has two rows: row 1 and row"):
+        load_cohort("cub_200_2011", folder)

@@ -47,3 +47,9 @@ def test_what_is_refused(folder):
     path.unlink()
     with pytest.raises(UserError, match=r"images_variant_test\.txt"):
         load_cohort("fgvc_aircraft", folder)
+
+
+def test_a_box_that_is_none(folder):
+    (folder / "fgvc-aircraft-2013b/data/images_box.txt").write_text("0056978 3 144 998 431\n0063568 3 a 998 431\n")
+    with pytest.raises(UserError, match=r"images_box\.txt, row 2: the corners of the box are no numbers"):
+        load_cohort("fgvc_aircraft", folder)

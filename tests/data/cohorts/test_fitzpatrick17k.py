@@ -49,3 +49,10 @@ def test_unknown_partition(folder):
     write_rows(folder / "fitzpatrick17k.csv", [row("a1", "malign")])
     with pytest.raises(UserError, match="row 1: three_partition_label 'malign'"):
         load_cohort("fitzpatrick17k", folder)
+
+
+def test_of_several_files_the_first_by_name_is_taken(tmp_path):
+    ids = [f"{i:032x}" for i in range(12)]
+    write_rows(tmp_path / "fitzpatrick17k.csv", [row(i, "benign") for i in ids])
+    touch(tmp_path, [f"images/{i}{suffix}" for i in ids for suffix in (".png", ".jpg", ".jpeg", ".JPG")])
+    assert load_cohort("fitzpatrick17k", tmp_path).records["image"].tolist() == [f"images/{i}.JPG" for i in ids]

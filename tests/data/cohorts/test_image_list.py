@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import pytest
 
 from candor_monai.data import load_cohort
-from candor_monai.utils import UserError
+from candor_monai.utils import DecodeError, UserError
 
-from .trees import reasons, touch
+from .trees import png, reasons, touch
 
 
 def test_folder_list_and_table(tmp_path):
@@ -24,6 +26,21 @@ def test_folder_list_and_table(tmp_path):
     assert given.path(0) == tmp_path / "x/a.png"
     assert given.findings == ()
     assert given.describe()["images"] == 1
+
+
+def test_images_inside_archives(tmp_path):
+    png(tmp_path / "b.png")
+    with zipfile.ZipFile(tmp_path / "a.ZIP", "w") as archive:
+        archive.write(tmp_path / "b.png", "x/a.png")
+    cohort = load_cohort("image_list", tmp_path)
+    assert cohort.records["image"].tolist() == ["b.png", "a.ZIP/x/a.png"]
+    assert cohort.source(0) == tmp_path / "b.png"
+    assert cohort.source(1) == (tmp_path / "b.png").read_bytes()
+    (tmp_path / "list.txt").write_text("a.ZIP/x/a.png\na.ZIP/gone.png\n")
+    cohort = load_cohort("image_list", tmp_path, images="list.txt")
+    assert cohort.source(0) == (tmp_path / "b.png").read_bytes()
+    with pytest.raises(DecodeError, match="no such member"):
+        cohort.source(1)
 
 
 def test_what_is_refused(tmp_path):

@@ -62,3 +62,9 @@ def test_two_classes_or_none(folder):
     write_rows(folder / "ISIC_2019_Training_GroundTruth.csv", [row])
     with pytest.raises(UserError, match="row 1: image ISIC_1 has 2 classes"):
         load_cohort("isic2019", folder)
+
+
+def test_no_training_set_and_no_test_set_wanted(folder):
+    (folder / "ISIC_2019_Training_GroundTruth.csv").unlink()
+    with pytest.raises(UserError, match=r"isic2019 needs ISIC_2019_Training_GroundTruth\.csv; found ISIC_2019"):
+        load_cohort("isic2019", folder, test=False)

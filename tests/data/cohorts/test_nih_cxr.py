@@ -87,7 +87,7 @@ def test_unknown_label_and_repeated_image(tmp_path):
     with pytest.raises(UserError, match="row 4: 'Efusion' is not a label"):
         load_cohort("nih_cxr", tmp_path)
     tree(tmp_path, rows=[*ROWS, ROWS[0]])
-    with pytest.raises(UserError, match=r"'00000001_000\.png' has two rows"):
+    with pytest.raises(UserError, match=r"'00000001_000\.png' has two rows: row 1 and row 4"):
         load_cohort("nih_cxr", tmp_path)
 
 

@@ -65,6 +65,37 @@ def test_unmatched_rows_and_files_are_listed(folder):
     assert cohort.counts["other_files"] == 1
 
 
+@pytest.mark.parametrize("keys", [("x/s.nii.gz", "x/t.nii"), ("s.nii.gz", "t.nii"), ("s", "t"), ("s.nii", "t.nii.gz")])
+def test_packed_nifti_files_are_images(tmp_path, keys):
+    touch(tmp_path, ["x/s.nii.gz", "x/t.nii", "x/labels.tar.gz"])
+    cohort = load(table(tmp_path, f"image,Edema\n{keys[0]},1\n{keys[1]},0\n"), join_on="auto")
+    assert labels_of(cohort, "Edema") == {keys[0]: 1, keys[1]: 0}
+    assert cohort.counts["other_files"] == 1
+
+
+def test_file_names_made_of_numbers_have_no_suffix(tmp_path):
+    touch(tmp_path, ["1.2.3.4", "1.2.3.5", "1.2.4.6.png"])
+    cohort = load(table(tmp_path, "image,Edema\n1.2.3.4,1\n1.2.3,0\n1.2.4.6,0\n"), join_on="stem")
+    assert labels_of(cohort, "Edema") == {"1.2.4.6": 0}
+    assert reasons(cohort) == {"1.2.3": "no_image", "1.2.3.5": "no_label_row", "1.2.3.4": "not_dicom"}
+
+
+def test_rows_that_name_something_else_than_an_image(folder):
+    touch(folder, ["x/notes.txt"])
+    (folder / "link.png").symlink_to(folder / "gone.png")
+    (folder / "link").symlink_to(folder / "x")
+    rows = ["x", "link/b.png", "link.png", "x/notes.txt", "x/gone.png"]
+    table(folder, "image,Edema\nx/a.png,1\n" + "".join(f"{row},0\n" for row in rows))
+    rejected = load(folder, join_on="path").rejected.set_index("image_id")["message"]
+    assert rejected[rows].tolist() == [
+        "labels.csv names it; it is a folder",
+        "labels.csv names it; it lies behind a link to a folder, which is not followed",
+        "labels.csv names it; it is a link to nothing",
+        "labels.csv names it; it is no image by its name",
+        "labels.csv names it; no image matches",
+    ]
+
+
 def test_rows_that_agree_are_merged_and_rows_that_disagree_rejected(folder):
     rows = "image,Edema,view\nx/a.png,1,AP\nx/a.png,1.0,AP\nx/b.png,0,AP\nx/b.png,1,AP\ny/c.png,0,AP\ny/c.png,0,PA\n"
     cohort = load(table(folder, rows))
@@ -158,11 +189,17 @@ def test_parquet_table(folder):
         ("image,Edema\nx/a.png,1\n", {"findings": None}, "needs --findings.*Edema"),
         ("image,Edema\nx/a.png,1\n", {"labels": None}, "needs --labels.*labels.csv"),
         ("image,Edema\nx/a.png,1\n", {"labels": "labls.csv"}, "no such table"),
+        ("image,Edema\nx/a.png,1\n", {"labels": "x"}, "x: a folder, not a table"),
+        ("image,Edema\nx/a.png,1\n", {"labels": "l" * 300 + ".csv"}, "File name too long"),
         ("image,Edema\nx/a.png,1\n", {"join_on": "name"}, "unknown value of join_on"),
         ("image,Edema\nx/a.png,1\n", {"value_column": "v"}, "belongs to the long form"),
         ("image,Edema,split\nx/a.png,1,later\n", {}, "row 1: 'later' is not a split"),
         ("image,Edema\nx/a.png,1\n", {"bins": {"Edema": [1]}}, "two or more rising numbers"),
         ("picture,Edema\nx/a.png,1\n", {}, "name the one that says which image"),
+        ("image,Edema,Edema\nx/a.png,1,0\n", {}, "labels.csv: two columns are called 'Edema'"),
+        ("image,Edema,image\nx/a.png,1,0\n", {}, "labels.csv: two columns are called 'image'"),
+        ("image,Edema,site,site\nx/a.png,1,0,1\n", {}, "labels.csv: two columns are called 'site'"),
+        ("image,Edema,age,age\nx/a.png,1,0,1\n", {"covariates": "age"}, "labels.csv: two columns are called 'age'"),
         ("image,Edema\na,1\na.png,1\n", {"join_on": "stem"}, "are about one file"),
         ("image,Edema\nx/a.png,1\n", {"join_on": "sop_instance_uid"}, "SOPInstanceUID of 0 files"),
     ],
@@ -256,6 +293,14 @@ def test_join_by_uid_with_dicom_covariates(hospital):
     table(hospital, "SOPInstanceUID,Edema\n1.2.1,1\n1.2.2,0\n1.2.3,0\n")
     cohort = load(hospital, match_on=["Modality", "KVP"], header_workers=1)
     assert cohort.groups()[1] == ("Modality=DX|KVP=(missing)", "Modality=DX|KVP=90")
+
+
+def test_a_dicom_keyword_that_only_bins_name_is_read(hospital):
+    table(hospital, "image,Edema,view\ns1/IM1,1,PA\ns1/IM2,0,PA\n")
+    cohort = load(hospital, bins={"DistanceSourceToPatient": [1, 2]}, header_workers=1)
+    assert cohort.records["DistanceSourceToPatient"].tolist() == [None, None]
+    cohort = load(hospital, bins={"KVP": [60, 120]}, header_workers=1)
+    assert cohort.records["KVP"].tolist() == ["[60, 120)", None]
 
 
 def test_join_by_path_rejects_a_broken_file_with_its_reason(hospital):

@@ -87,3 +87,25 @@ def test_what_is_refused(tmp_path):
     (tmp_path / "annotations/image_labels_test.csv").unlink()
     with pytest.raises(UserError, match=r"needs image_labels_train\.csv"):
         load_cohort("vindr_cxr", tmp_path)
+
+
+def test_a_radiologist_votes_once(tmp_path):
+    physionet(tmp_path)
+    rows = [row("a", ["Pneumonia"], "R1"), row("a", ["Pneumonia"], "R1"), row("b", ["Pneumonia"], "R1")]
+    write_rows(tmp_path / "annotations/image_labels_train.csv", [*rows, row("b", ["Pneumonia"], "R2")])
+    assert labels_of(load_cohort("vindr_cxr", tmp_path), "Pneumonia") == {"a": 0, "b": 1, "c": 1}
+
+
+def test_an_image_in_both_sets(tmp_path):
+    physionet(tmp_path)
+    write_rows(tmp_path / "annotations/image_labels_test.csv", [row("a", ["Pneumonia"], last="Other disease")])
+    with pytest.raises(UserError, match="vindr_cxr: image 'a' has two entries"):
+        load_cohort("vindr_cxr", tmp_path)
+
+
+def test_rows_without_an_image_id_are_counted(tmp_path):
+    physionet(tmp_path)
+    write_rows(tmp_path / "annotations/image_labels_test.csv", [row("", ["Pneumonia"], last="Other disease")])
+    cohort = load_cohort("vindr_cxr", tmp_path)
+    assert cohort.counts["left_out"] == {"no image id": 1}
+    assert cohort.records["image_id"].tolist() == ["a", "b"]
