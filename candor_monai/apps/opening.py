@@ -22,11 +22,12 @@ from ..data.encode_loader import EncodeLoader, EncodeRecords, cohort_sources
 from ..data.feature_store import FeatureStore, store_folder
 from ..data.phantom_files import phantom_complete
 from ..data.retention_views import RetentionViews
-from ..handlers.run_context import RunContext, plain
+from ..handlers.run_context import RunContext
 from ..metrics.observations import Observations
 from ..metrics.options import Options as MeasureOptions
 from ..utils.errors import UserError
 from ..utils.names import unknown
+from ..utils.plain_values import plain
 from ..utils.pseudonyms import read_key
 from ..utils.told import told_briefly
 from .distributed import processes, shared_missing

@@ -49,7 +49,7 @@ def describe_cohort(cohort: Any, dataset_dir: Any = None, cohort_options: Any = 
     import yaml
 
     from ..data.cohorts import load_cohort
-    from ..handlers.run_context import plain
+    from ..utils.plain_values import plain
 
     card = options.name_or_card("cohort", _needed("cohort", cohort))
     given = options.mapping("cohort_options", cohort_options)

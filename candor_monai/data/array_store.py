@@ -38,15 +38,17 @@ class ArrayStore:
         """Nothing can be encoded, so nothing is missing."""
         return []
 
+    def present(self, image_ids: Sequence[str], sources: Sources | None = None) -> np.ndarray:
+        """Which ids have a feature that can be used, shape (N,), bool."""
+        return self._usable()[self._rows(image_ids)]
+
     def matrix(
         self, image_ids: Sequence[str], sources: Sources | None = None, memory_bytes: int = 1 << 30
     ) -> tuple[np.ndarray, np.ndarray]:
         """Features aligned with ``image_ids``, and which of them can be used, shape (N,), bool."""
-        rows = np.array([self._row.get(image_id, -1) for image_id in image_ids], dtype=np.int64)
-        usable = np.ones(len(self.image_ids) + 1, dtype=np.bool_)
-        usable[[*self.unusable, -1]] = False
+        rows = self._rows(image_ids)
         whole = len(rows) == len(self.image_ids) and bool((rows == np.arange(len(rows))).all())
-        return (self.features if whole else self.features[rows]), usable[rows]
+        return (self.features if whole else self.features[rows]), self._usable()[rows]
 
     def rejections(self, image_ids: Sequence[str], sources: Sources | None = None) -> pd.DataFrame:
         """The rows that cannot be used, and why."""
@@ -60,3 +62,13 @@ class ArrayStore:
 
     def refresh(self) -> None:
         """Nothing to look for."""
+
+    def _rows(self, image_ids: Sequence[str]) -> np.ndarray:
+        """Row of each id, -1 where there is none; shape (N,), int64."""
+        return np.array([self._row.get(image_id, -1) for image_id in image_ids], dtype=np.int64)
+
+    def _usable(self) -> np.ndarray:
+        """Which rows can be used, and False for row -1; shape (rows + 1,), bool."""
+        usable = np.ones(len(self.image_ids) + 1, dtype=np.bool_)
+        usable[[*self.unusable, -1]] = False
+        return usable

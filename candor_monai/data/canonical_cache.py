@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..utils.errors import DecodeError
+from .image_sources import let_go
 
 if TYPE_CHECKING:
     from .encode_loader import Pool, Result
@@ -34,15 +35,11 @@ class CanonicalCache:
         memory_bytes: bound of the images in memory.
         disk_bytes: bound of the temporary file; 0: none.
         folder: where the temporary file lies; None: the system's folder for such files.
-
-    Attributes:
-        hits, misses: images served, and images that had to be decoded.
     """
 
     def __init__(self, memory_bytes: int = 2 << 30, disk_bytes: int = 0, folder: str | Path | None = None) -> None:
         self.memory_bytes = memory_bytes
         self.disk_bytes = disk_bytes
-        self.hits = self.misses = 0
         self._kept: dict[Any, _Kept] = {}
         self._used = self._written = 0
         self._file = tempfile.TemporaryFile(dir=folder) if disk_bytes else None  # noqa: SIM115 (lives as long as this)
@@ -53,9 +50,7 @@ class CanonicalCache:
         with self._lock:
             kept = self._kept.get(key)
             if kept is None:
-                self.misses += 1
                 return None
-            self.hits += 1
             pixels = kept.pixels if isinstance(kept.pixels, np.ndarray) else self._read(*kept.pixels)
         return np.array(np.broadcast_to(pixels, (kept.channels, *pixels.shape[1:]))), kept.meta
 
@@ -105,8 +100,7 @@ class CachedPool:
                 if hit is None:
                     yield item
 
-        results = self.pool.map(lacking())
-        try:
+        with let_go(self.pool.map(lacking())) as results:
             for index, pixels, meta, seconds in results:
                 yield from _served(order)
                 _, key, _ = order.popleft()
@@ -114,10 +108,6 @@ class CachedPool:
                     self.cache.put(key, pixels, meta)
                 yield index, pixels, meta, seconds
             yield from _served(order)
-        finally:
-            close = getattr(results, "close", None)
-            if close is not None:
-                close()
 
 
 def _served(order: deque[tuple[Any, Any, tuple[np.ndarray, Any] | None]]) -> Iterator[Result]:

@@ -21,7 +21,6 @@ import weakref
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,19 +29,19 @@ from candor_monai.utils.errors import DecodeError, UserError
 
 from .decode_worker import REPLY, REQUEST
 from .decoded_image import REASONS, DecodedImage, DecodeOptions, ImageMeta
+from .decoding import CANONICAL_SIZE, channels_first
+from .worker_limits import worker_environment
 
 logger = logging.getLogger(__name__)
 
 LEAST_MEMORY = 192 * 2**20  # libraries and a small image
 
-_KEPT = ("PATH", "PYTHON", "LD_", "LC_", "LANG", "VIRTUAL_ENV", "CONDA", "HOME", "TMPDIR")
 _AHEAD = 2  # requests a worker holds: it never waits for the main process between two images
 _START_SECONDS = 60.0
 _STARTS = 3
 _LARGEST_REPLY = 1 << 31
 _PIPE_BYTES = 16384  # surely less than a pipe holds, so sending it never waits for the worker
 _F_SETPIPE_SZ = 1031
-_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class Decoded(NamedTuple):
@@ -89,7 +88,7 @@ class DecodePool:
         memory_bytes: int = 1 << 30,
         seconds: float = 60.0,
         options: DecodeOptions | None = None,
-        size: int | tuple[int, int] | None = 224,
+        size: int | tuple[int, int] | None = CANONICAL_SIZE,
         prefetch: int | None = None,
     ) -> None:
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
@@ -136,7 +135,7 @@ class DecodePool:
                 if isinstance(result.pixels, DecodeError):
                     yield Decoded(index, result.pixels, None, result.seconds)
                 else:
-                    yield Decoded(index, _channels_first(result.pixels), result.meta, result.seconds)
+                    yield Decoded(index, channels_first(result.pixels), result.meta, result.seconds)
         finally:
             for _, future in waiting:
                 future.cancel()
@@ -417,23 +416,12 @@ class _Member:
         )
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # Nothing that is not needed to start Python: a subverted worker finds no secrets in its environment.
-        environment = {name: value for name, value in os.environ.items() if name.startswith(_KEPT)}
-        environment.update(
-            PYTHONDONTWRITEBYTECODE="1",
-            OMP_NUM_THREADS="1",
-            OPENBLAS_NUM_THREADS="1",
-            MKL_NUM_THREADS="1",
-            MALLOC_ARENA_MAX="2",
-        )
-        path = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
-        environment["PYTHONPATH"] = os.pathsep.join([*path, _PACKAGE_ROOT])
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "candor_monai.data.decode_worker", self._settings],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment,
+            env=worker_environment(),
             bufsize=0,
         )
         self._process = process
@@ -509,13 +497,6 @@ _CLOSE = _Task(b"", b"")
 def _close_crew(crew: _Crew) -> None:
     if crew.owner == os.getpid() and not crew.closed:
         crew.close()
-
-
-def _channels_first(pixels: np.ndarray) -> np.ndarray:
-    """(3, rows, columns) of 8-bit pixels (rows, columns) or (rows, columns, 3)."""
-    if pixels.ndim == 2:
-        return np.repeat(pixels[None], 3, axis=0)
-    return np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
 
 
 _shared_pools: dict[DecodeOptions, DecodePool] = {}

@@ -12,12 +12,13 @@ import gc
 import json
 import math
 import os
-import resource
 import signal
 import struct
 import sys
 import time
 from typing import Any, BinaryIO
+
+from candor_monai.data.worker_limits import limit_process
 
 REQUEST = struct.Struct("<IQ")
 REPLY = struct.Struct("<IQ")
@@ -28,14 +29,7 @@ def main() -> None:
     settings: dict[str, Any] = json.loads(sys.argv[1])
     requests, replies = _private_pipes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for kind, limit in (
-        (resource.RLIMIT_AS, settings["memory_bytes"]),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-    ):
-        hard = resource.getrlimit(kind)[1]
-        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        resource.setrlimit(kind, (limit, limit))
+    limit_process(settings["memory_bytes"])
     from candor_monai.data.decoding import DecodeOptions
 
     options = DecodeOptions(**settings["options"])

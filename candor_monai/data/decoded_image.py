@@ -176,6 +176,19 @@ class DecodedImage:
     meta: ImageMeta
 
 
+def check_not_constant(pixels: np.ndarray) -> None:
+    """Refuse an image of one single colour.
+
+    Args:
+        pixels: (rows, columns) or (rows, columns, 3), as stored.
+
+    Raises:
+        DecodeError: ``constant``.
+    """
+    if (pixels == pixels[:1, :1]).all():
+        raise DecodeError("constant", "every pixel has the same stored value")
+
+
 class StoredRange(TypedDict):
     """Smallest and largest finite stored value, as :class:`ImageMeta` holds them."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat as stat_module
-from pathlib import Path
 
 import numpy as np
 
@@ -74,6 +73,8 @@ def _decode(data: bytes, options: DecodeOptions) -> DecodedImage:
         return decode_nifti(data, options)
     if is_bare_dicom(data):
         return decode_dicom(data, options)
+    if data.startswith(b"version https://git-lfs"):
+        raise DecodeError("unknown_format", "this is a Git LFS pointer, not the image; fetch the file (git lfs pull)")
     raise DecodeError("unknown_format", f"the {len(data)} bytes are none of DICOM, PNG, JPEG, TIFF, NIfTI")
 
 
@@ -128,7 +129,11 @@ def canonical(image: DecodedImage | np.ndarray, size: int | tuple[int, int] | No
 
     Source: arXiv 2607.18451 (224 × 224, Lanczos, squash).
     """
-    pixels = squashed(image.pixels if isinstance(image, DecodedImage) else image, size)
+    return channels_first(squashed(image.pixels if isinstance(image, DecodedImage) else image, size))
+
+
+def channels_first(pixels: np.ndarray) -> np.ndarray:
+    """(3, rows, columns) of pixels (rows, columns), repeated, or (rows, columns, 3)."""
     if pixels.ndim == 2:
         return np.repeat(pixels[None], 3, axis=0)
     return np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
@@ -147,12 +152,3 @@ def squashed(pixels: np.ndarray, size: int | tuple[int, int] | None) -> np.ndarr
     from PIL import Image
 
     return np.asarray(Image.fromarray(pixels).resize((columns, rows), Image.Resampling.LANCZOS))
-
-
-def source_identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """(size, modification time in ns) of a file, what :func:`read_source` compares; None when there is none."""
-    try:
-        about = Path(path).stat()
-    except OSError:
-        return None
-    return about.st_size, about.st_mtime_ns

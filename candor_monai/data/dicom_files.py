@@ -9,7 +9,7 @@ import numpy as np
 from candor_monai.utils.errors import DecodeError
 
 from . import codecs
-from .decoded_image import DecodedImage, DecodeOptions, ImageMeta, stored_range
+from .decoded_image import DecodedImage, DecodeOptions, ImageMeta, check_not_constant, stored_range
 from .dicom_grey import grey_mapping
 from .dicom_header import Header, has_preamble, is_bare_dicom
 from .dicom_pixels import native, native_float
@@ -153,7 +153,6 @@ def _colour(
     frame: int,
     frames: int,
 ) -> DecodedImage:
-    extremes = stored
     if photometric == "PALETTE COLOR":
         pixels = palette(header, stored)
     else:
@@ -162,15 +161,14 @@ def _colour(
         bits = about.bits_stored
         pixels = codecs.ybr_to_rgb(stored, bits) if photometric == "YBR_FULL" else stored
         pixels = _scaled_colour(pixels, bits)
-    if extremes.min() == extremes.max():
-        raise DecodeError("constant", "every pixel has the same stored value")
-    if pixels.min() == pixels.max():
+    check_not_constant(stored)
+    if (pixels == pixels[:1, :1]).all():
         raise DecodeError("blank_display", "the colours of this file show every pixel alike")
     return DecodedImage(
         np.ascontiguousarray(pixels),
         _meta(
             header,
-            extremes,
+            stored,
             about,
             channels=3,
             inverted=False,

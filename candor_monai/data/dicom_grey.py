@@ -49,7 +49,7 @@ def _modality(header: Header, stored: np.ndarray, frame: int) -> tuple[LookUpTab
     slope = finite_number(header.of_frame("RescaleSlope", group, frame))
     intercept = finite_number(header.of_frame("RescaleIntercept", group, frame))
     if slope is None or slope == 0.0:
-        if slope == 0.0:
+        if slope == 0.0 or header.raw("RescaleSlope") is not None:  # no number, or one that is not finite
             header.notes.append("rescale_ignored")
         return None, 1.0, intercept or 0.0
     return None, slope, intercept or 0.0
@@ -85,7 +85,7 @@ def _voi_table(
 def _window(header: Header, frame: int, options: DecodeOptions) -> Window | None:
     centers = finite_numbers(header.of_frame("WindowCenter", "FrameVOILUTSequence", frame))
     widths = finite_numbers(header.of_frame("WindowWidth", "FrameVOILUTSequence", frame))
-    if not centers and not widths:
+    if not centers and not widths and header.raw("WindowCenter") is None:
         return None
     count = min(len(centers), len(widths))
     if count == 0:

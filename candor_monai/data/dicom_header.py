@@ -57,13 +57,14 @@ WANTED = (
 )
 
 _PIXEL_TAGS = (b"\xe0\x7f\x10\x00", b"\x7f\xe0\x00\x10")
+_MAGIC = b"DICM"
 DEFLATED = "1.2.840.10008.1.2.1.99"
 BIG_ENDIAN = "1.2.840.10008.1.2.2"
 
 
 def has_preamble(data: bytes) -> bool:
     """Whether a file is DICOM Part 10."""
-    return data[128:132] == b"DICM"
+    return data[128:132] == _MAGIC
 
 
 def is_bare_dicom(data: bytes) -> bool:
@@ -190,7 +191,7 @@ def _transfer_syntax(data: bytes) -> tuple[str, int]:
 
     Only UIDs known here are returned as they stand; any other becomes ``unknown``.
     """
-    position = 132 if data[128:132] == b"DICM" else 0
+    position = 132 if has_preamble(data) else 0
     syntax = ""
     while position + 8 <= len(data) and data[position : position + 2] == b"\x02\x00":
         element = data[position + 2 : position + 4]
@@ -222,7 +223,7 @@ def _inflated(data: bytes, start: int, limit: int) -> bytes:
     uid = b"1.2.840.10008.1.2.1\0"
     meta = b"\x02\x00\x10\x00UI" + struct.pack("<H", len(uid)) + uid
     group = b"\x02\x00\x00\x00UL" + struct.pack("<HI", 4, len(meta))
-    return bytes(128) + b"DICM" + group + meta + body
+    return bytes(128) + _MAGIC + group + meta + body
 
 
 def finite_numbers(value: Any) -> list[float]:

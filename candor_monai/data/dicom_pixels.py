@@ -49,7 +49,10 @@ def native(header: Header, data: bytes, about: codecs.Frame, frames: int, frame:
         return rgb.reshape(about.rows, about.columns, 3), "YBR_FULL"
     if about.samples == 1:
         return flat.reshape(about.rows, about.columns), about.photometric
-    if header.integer("PlanarConfiguration", 0) == 1:
+    planar = header.integer("PlanarConfiguration", 0)
+    if planar not in (0, 1):
+        header.notes.append("planar_configuration_ignored")
+    if planar == 1:
         return np.moveaxis(flat.reshape(about.samples, about.rows, about.columns), 0, -1), about.photometric
     return flat.reshape(about.rows, about.columns, about.samples), about.photometric
 

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..utils import DecodeError, UserError
+from .dicom_header import has_preamble
 
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 LARGEST_OBJECT = 512 << 20
@@ -135,7 +136,7 @@ class DicomWebClient:
         accept = 'multipart/related; type="application/dicom"; transfer-syntax=*'
         content, kind = self._get(path, {"Accept": accept}, {}, LARGEST_OBJECT)
         part = _first_part(content, kind)
-        if part[128:132] != b"DICM":
+        if not has_preamble(part):
             raise DecodeError("malformed", "the server's answer is not a DICOM file")
         return part
 

@@ -150,18 +150,7 @@ def displayed_grey(stored: np.ndarray, mapping: GreyMapping) -> np.ndarray:
     if low == high:
         raise DecodeError("constant", "every pixel has the same stored value")
 
-    padding = mapping.is_padding(usable)
-    shown = usable if padding is None else usable[~padding]
-    if shown.min() == shown.max():  # only background and one value: both are the image
-        shown = usable
-    extremes = mapping.modality(np.array([shown.min(), shown.max()]))
-    if mapping.modality_lut is not None:  # a table need not be monotone
-        distinct = np.unique(shown)
-        table = mapping.modality(distinct)
-        extremes = np.array([table.min(), table.max()])
-    if mapping.full_range == "type":
-        extremes = mapping.modality(np.array(mapping.bounds()))
-
+    extremes = _extremes(usable, mapping) if mapping.voi is None else None
     if stored.dtype.kind in "iu" and int(high) - int(low) < 1 << 16:
         values = np.arange(int(low), int(high) + 1)
         table = _brightness(values, mapping, extremes)
@@ -178,15 +167,32 @@ def displayed_grey(stored: np.ndarray, mapping: GreyMapping) -> np.ndarray:
     return pixels
 
 
-def _brightness(stored: np.ndarray, mapping: GreyMapping, extremes: np.ndarray) -> np.ndarray:
-    """uint8 or uint16 brightness of stored values; ``extremes``: modality values of black and white without a VOI."""
+def _extremes(usable: np.ndarray, mapping: GreyMapping) -> tuple[float, float]:
+    """Modality values of black and white where there is no VOI."""
+    if mapping.full_range == "type":
+        ends = mapping.modality(np.array(mapping.bounds()))
+        return float(ends.min()), float(ends.max())
+    padding = mapping.is_padding(usable)
+    shown = usable if padding is None else usable[~padding]
+    if shown.min() == shown.max():  # only background and one value: both are the image
+        shown = usable
+    if mapping.modality_lut is not None:  # a table need not be monotone
+        values = mapping.modality(np.unique(shown))
+    else:
+        values = mapping.modality(np.array([shown.min(), shown.max()]))
+    return float(values.min()), float(values.max())
+
+
+def _brightness(stored: np.ndarray, mapping: GreyMapping, extremes: tuple[float, float] | None) -> np.ndarray:
+    """uint8 or uint16 brightness of stored values; ``extremes``: as :func:`_extremes` gives them without a VOI."""
     values = mapping.modality(stored)
     if isinstance(mapping.voi, LookUpTable):
         light = mapping.voi(values) / mapping.voi.top
     elif mapping.voi is not None:
         light = mapping.voi(values)
     else:
-        low, high = float(extremes.min()), float(extremes.max())
+        assert extremes is not None
+        low, high = extremes
         if low == high:
             raise DecodeError("blank_display", "the modality mapping of this file gives every pixel one value")
         light = np.clip((values - low) / (high - low), 0.0, 1.0)

@@ -11,6 +11,8 @@ import torch
 from torch.utils.data import Dataset
 
 from ..utils.errors import DecodeError, UserError
+from .decoding import CANONICAL_SIZE
+from .image_sources import decoded_one, let_go
 
 if TYPE_CHECKING:
     from .cohort import Cohort
@@ -34,7 +36,7 @@ class EncodeDataset(Dataset):
     """
 
     def __init__(
-        self, data: Cohort, pool: Pool, transform: Transform | None = None, image_size: int | None = 224
+        self, data: Cohort, pool: Pool, transform: Transform | None = None, image_size: int | None = CANONICAL_SIZE
     ) -> None:
         self.data = data
         self.pool = pool
@@ -47,11 +49,7 @@ class EncodeDataset(Dataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         if not 0 <= index < len(self):
             raise IndexError(index)
-        try:
-            source = self.data.source(index)
-            _, pixels, _, _ = next(iter(self.map([(index, source)])))
-        except (DecodeError, OSError) as error:
-            pixels = error if isinstance(error, DecodeError) else DecodeError("unreadable", "cannot be read")
+        pixels = decoded_one(self, self.data.source, index)
         ok = not isinstance(pixels, DecodeError)
         side = self.image_size or 8
         image = torch.from_numpy(pixels) if ok else torch.zeros(3, side, side, dtype=torch.uint8)
@@ -59,22 +57,14 @@ class EncodeDataset(Dataset):
 
     def map(self, items: Iterable[Any]) -> Iterator[Result]:
         """Decode ``(index, path or bytes[, expected state])`` in order and transform what was decoded."""
-        results = self.pool.map(items)
-        if self.transform is None:
-            yield from results
-            return
-        try:
+        with let_go(self.pool.map(items)) as results:
             for index, pixels, meta, seconds in results:
-                if isinstance(pixels, DecodeError):
+                if isinstance(pixels, DecodeError) or self.transform is None:
                     yield index, pixels, meta, seconds
                     continue
                 before = time.perf_counter()
                 transformed = transformed_image(self.transform, pixels)
                 yield index, transformed, meta, seconds + time.perf_counter() - before
-        finally:
-            close = getattr(results, "close", None)
-            if close is not None:
-                close()
 
 
 class MappedDataset:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
-from candor_monai.utils.errors import DecodeError, UserError
+from candor_monai.utils.errors import DecodeError
 
 from .blocks import EMPTY, work_blocks
+from .decoding import CANONICAL_SIZE
+from .image_sources import let_go, opened
 from .store_rows import ABSENT, Sources, stat_sources
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class EncodeLoader:
         records: EncodeRecords,
         pool: Pool,
         batch_size: int = 32,
-        image_size: int | None = 224,
+        image_size: int | None = CANONICAL_SIZE,
         rank: int = 0,
         world_size: int = 1,
         prefetch: int = 2,
@@ -206,7 +207,8 @@ class EncodeLoader:
             return False
 
         try:
-            with closing(_Decoded(self.pool, self.records, self.blocks[self.blocks != EMPTY].tolist())) as decoded:
+            wanted = self.blocks[self.blocks != EMPTY].tolist()
+            with let_go(_Decoded(self.pool, self.records, wanted)) as decoded:
                 for block in self.blocks:
                     if not put(self._batch(block, decoded)):
                         return
@@ -250,16 +252,9 @@ class _Decoded:
         self, records: EncodeRecords, wanted: Iterable[int]
     ) -> Iterator[tuple[int, Any, tuple[int, int] | None]]:
         for index in wanted:
-            try:
-                item = records.open(index)
-            except DecodeError as error:
-                self._unopened[index] = error
-            except UserError:
-                raise
-            except OSError as error:
-                self._unopened[index] = DecodeError("unreadable", f"cannot be read: {error.strerror}")
-            except Exception as error:
-                self._unopened[index] = DecodeError("failed", f"cannot be opened: {type(error).__name__}")
+            item = opened(records.open, index)
+            if isinstance(item, DecodeError):
+                self._unopened[index] = item
             else:
                 state = int(records.sources.size[index]), int(records.sources.mtime_ns[index])
                 yield index, item, None if isinstance(item, bytes) or ABSENT in state else state

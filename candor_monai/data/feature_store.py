@@ -146,6 +146,10 @@ class FeatureStore:
         self._index().gather(chosen, features)
         return features, chosen >= 0
 
+    def present(self, image_ids: Sequence[str], sources: Sources | None = None) -> np.ndarray:
+        """Which ids have a feature, shape (N,), bool; no feature is read."""
+        return self._features(image_ids, sources) >= 0
+
     def matrix(
         self, image_ids: Sequence[str], sources: Sources | None = None, memory_bytes: int = 1 << 30
     ) -> tuple[np.ndarray, np.ndarray]:

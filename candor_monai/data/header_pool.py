@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..utils import UserError
 from .header_reading import KEYWORDS
 from .header_worker import READY
+from .worker_limits import worker_environment
 
 BATCH = 64
-KEPT = ("PATH", "PYTHON", "LANG", "LC_", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "SYSTEMROOT", "TMPDIR")
-PACKAGE_ROOT = str(Path(__file__).resolve().parent.parent.parent)
 
 
 @dataclass(frozen=True)
@@ -39,22 +36,13 @@ class _Worker:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> subprocess.Popen[str]:
-        # Nothing that is not needed to start Python: a subverted process finds no secrets in its environment.
-        environment = {name: value for name, value in os.environ.items() if name.startswith(KEPT)}
-        path = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
-        environment |= {
-            "PYTHONPATH": os.pathsep.join([*path, PACKAGE_ROOT]),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-        }
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "candor_monai.data.header_worker", str(self.memory_bytes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=environment,
+            env=worker_environment(),
         )
         assert self.process.stdout is not None
         if self.process.stdout.readline().strip() != READY:

@@ -7,20 +7,17 @@ before it opens anything, so that a file that inflates itself costs this process
 from __future__ import annotations
 
 import json
-import resource
 import sys
 
 from .header_reading import HeaderError, read_dicomdir, read_header
+from .worker_limits import limit_process
 
 READY = "ready"
 
 
 def main() -> None:
     """Answer requests ``{"paths": [...], "keywords": [...], "dicomdir": false}`` until the input ends."""
-    memory = int(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    limit_process(int(sys.argv[1]))
     import pydicom  # noqa: F401 - loaded before it is said that all is ready
 
     sys.stdout.write(READY + "\n")

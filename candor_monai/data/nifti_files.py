@@ -14,7 +14,7 @@ import numpy as np
 
 from candor_monai.utils.errors import DecodeError
 
-from .decoded_image import DecodedImage, DecodeOptions, ImageMeta, stored_range
+from .decoded_image import DecodedImage, DecodeOptions, ImageMeta, check_not_constant, stored_range
 from .display_values import GreyMapping, displayed_grey
 
 
@@ -69,8 +69,7 @@ def _shown(
     if stored.dtype.names == ("R", "G", "B"):
         pixels = values = np.stack([stored[name] for name in ("R", "G", "B")], axis=-1)
         photometric, bits, signed = "RGB", 8, False
-        if pixels.min() == pixels.max():
-            raise DecodeError("constant", "every pixel has the same stored value")
+        check_not_constant(pixels)
     elif stored.dtype.kind in "iuf":
         values = stored.astype(stored.dtype.newbyteorder("="))
         photometric = "GREY"

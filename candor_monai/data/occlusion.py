@@ -86,7 +86,7 @@ def _touched(start: float, length: float, size: int) -> tuple[int, int]:
     return int(np.clip(first, 0, size)), int(np.clip(last, 0, size))
 
 
-def boxes_in_image(boxes: np.ndarray, frames: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, int]:
+def boxes_in_image(boxes: np.ndarray, frames: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """Boxes in the pixels of the image at hand.
 
     Args:
@@ -95,13 +95,13 @@ def boxes_in_image(boxes: np.ndarray, frames: np.ndarray, shape: tuple[int, int]
         shape: rows and columns of the image at hand.
 
     Returns:
-        boxes (n, 4) float64 in pixels of the image, and how many were rescaled.
+        boxes (n, 4) float64 in pixels of the image.
 
     Raises:
         DecodeError: ``box_out_of_frame`` a box without a frame exceeds the image by more than a pixel.
 
     >>> boxes_in_image(np.array([[512, 256, 100, 40]]), np.array([[1024, 1024]]), (256, 256))
-    (array([[128.,  64.,  25.,  10.]]), 1)
+    array([[128.,  64.,  25.,  10.]])
     """
     boxes = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
     frames = np.asarray(frames, dtype=np.float64).reshape(-1, 2)
@@ -111,8 +111,7 @@ def boxes_in_image(boxes: np.ndarray, frames: np.ndarray, shape: tuple[int, int]
     if (boxes[~given, :2] < -1).any() or (far[~given] > size + 1).any():
         raise DecodeError("box_out_of_frame", VIEW_REASONS["box_out_of_frame"])
     scale: np.ndarray = np.where(given[:, None], size / np.where(given[:, None], frames, 1.0), 1.0)
-    changed = np.flatnonzero((scale[:, 0] != 1.0) | (scale[:, 1] != 1.0))
-    return boxes * np.hstack([scale, scale]), len(changed)
+    return boxes * np.hstack([scale, scale])
 
 
 def mask_pieces(mask: np.ndarray, mode: str = "pixels") -> list[Piece]:

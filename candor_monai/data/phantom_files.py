@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 from candor_monai.utils.atomic import atomic_write
 from candor_monai.utils.errors import UserError
 
+from .cohort import BOX_COLUMNS
 from .phantom import VIEWS, Marker, add_marker, backgrounds, random_marker
 
 VERSION = 1  # raised when the same seed gives other images
@@ -29,7 +30,6 @@ SITES = ("north", "south")
 FINDINGS = {"common_marker": "horizontal", "rare_marker": "vertical"}
 PER_GROUP = {"images": 140, "common_marker": 45, "rare_marker": 22}
 LABEL_COLUMNS = ["image", "image_id", "patient_id", "site", "view", *FINDINGS]
-BOX_COLUMNS = ["image_id", "finding", "x", "y", "width", "height", "frame_width", "frame_height"]
 LABELS, BOXES, COMPLETE = "labels.csv", "boxes.csv", "complete.json"
 DX_IMAGE = "1.2.840.10008.5.1.4.1.1.1.1"
 EXPLICIT, IMPLICIT, DEFLATED = "1.2.840.10008.1.2.1", "1.2.840.10008.1.2", "1.2.840.10008.1.2.1.99"
@@ -291,7 +291,7 @@ def _uid(seed: int, *parts: str) -> Any:
     return UID(f"2.25.{int.from_bytes(digest[:16], 'big')}")
 
 
-def _table(path: Path, header: list[str], rows: list[list[Any]]) -> None:
+def _table(path: Path, header: Sequence[str], rows: list[list[Any]]) -> None:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)

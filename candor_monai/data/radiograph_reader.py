@@ -49,7 +49,7 @@ class RadiographReader(ImageReader):
         """
         return [data] if isinstance(data, (bytes, bytearray)) else list(ensure_tuple(data))
 
-    def get_data(self, img: Sequence[PathLike | bytes | DecodedImage]) -> tuple[np.ndarray, dict[str, Any]]:
+    def get_data(self, img: Sequence[PathLike | bytes]) -> tuple[np.ndarray, dict[str, Any]]:
         """Pixels and metadata of one image.
 
         Args:
@@ -66,8 +66,7 @@ class RadiographReader(ImageReader):
         sources = ensure_tuple(img)
         if len(sources) != 1:
             raise ValueError(f"a radiograph is one file, got {len(sources)}")
-        source = sources[0]
-        image = source if isinstance(source, DecodedImage) else self.decode(source)
+        image = self.decode(sources[0])
         meta: dict[str, Any] = image.meta.as_dict()
         meta["original_channel_dim"] = float("nan") if image.pixels.ndim == 2 else -1
         meta["spatial_shape"] = np.asarray(image.pixels.shape[:2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from .cohort import Cohort
 from .decode_pool import DecodePool
 from .decoding import CANONICAL_SIZE, canonical
 from .encode_loader import EncodeRecords, cohort_sources
+from .image_sources import decoded_one, let_go
 from .occlusion import (
     FILLS,
     MASK_MODES,
@@ -147,7 +148,7 @@ class RetentionViews(Dataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         if not 0 <= index < len(self):
             raise IndexError(index)
-        _, pixels, _, _ = next(iter(self.map([(index, self.cohort.source(self.views[index].row))])))
+        pixels = decoded_one(self, self.cohort.source, self.views[index].row, index)
         ok = isinstance(pixels, np.ndarray)
         rows, columns = self.size if isinstance(self.size, tuple) else (self.size or 8,) * 2
         image = torch.from_numpy(pixels) if ok else torch.zeros(3, rows, columns, dtype=torch.uint8)
@@ -182,18 +183,17 @@ class RetentionViews(Dataset):
         Args:
             items: ``(index, path or bytes[, expected])`` as ``DecodePool.map`` takes them; index counts into ``views``.
         """
-        results = self.pool.map(_by_image(items, [view.row for view in self.views]))
-        try:
+        with let_go(self.pool.map(_by_image(items, [view.row for view in self.views]))) as results:
             for indices, pixels, meta, seconds in results:
                 if isinstance(pixels, np.ndarray):  # grey is covered and resized once, not three times
                     pixels = pixels[0] if meta is not None and meta.channels == 1 else np.moveaxis(pixels, 0, -1)
+                pieces = _Pieces(self._pieces)
                 for index in indices:
                     before = time.perf_counter()
-                    view = self._made(index, pixels)
+                    view = self._made(index, pixels, pieces)
                     yield index, view, meta, seconds + time.perf_counter() - before
                     seconds = 0.0
-        finally:
-            results.close()
+                del pixels, pieces, view  # nothing of an image is kept while the next one is waited for
 
     def rescaled(self, shapes: Mapping[int, tuple[int, int]], findings: Collection[str] | None = None) -> int:
         """How many boxes were drawn on an image of another size.
@@ -222,45 +222,38 @@ class RetentionViews(Dataset):
         Raises:
             DecodeError: the region cannot be made; ``reason`` is a key of ``VIEW_REASONS`` or of ``REASONS`` (masks).
         """
+        return self._covered(index, shape, _Pieces(self._pieces))
+
+    def _covered(self, index: int, shape: tuple[int, int], known: _Pieces) -> np.ndarray:
         view = self.views[index]
         if view.kind == "original":
             return np.zeros(shape, dtype=bool)
-        pieces = self._pieces(self._plan.annotations[view.row, view.finding], shape)
+        pieces = known.of(self._plan.annotations[view.row, view.finding], shape)
         if view.kind == "control":
-            annotated = union([piece for a in self._plan.of_row[view.row] for piece in self._avoided(a, shape)], shape)
-            pieces = control_pieces(pieces, annotated, self.cohort.image_id(view.row), self.seed)
+            every = [piece for a in self._plan.of_row[view.row] for piece in known.avoided(a, shape)]
+            pieces = control_pieces(pieces, union(every, shape), self.cohort.image_id(view.row), self.seed)
         return union(pieces, shape)
 
-    def _made(self, index: int, pixels: np.ndarray | DecodeError) -> np.ndarray | DecodeError:
+    def _made(self, index: int, pixels: np.ndarray | DecodeError, known: _Pieces) -> np.ndarray | DecodeError:
         """A view of a decoded image (rows, columns[, 3])."""
         if isinstance(pixels, DecodeError):
             return pixels
         view = self.views[index]
         try:
             if view.kind != "original":
-                covered = self.covered(index, (pixels.shape[0], pixels.shape[1]))
+                covered = self._covered(index, (pixels.shape[0], pixels.shape[1]), known)
                 pixels = occluded(pixels, covered, self.fill, self.cohort.image_id(view.row), self.seed)
         except DecodeError as error:
-            return error
+            return DecodeError(error.reason, str(error))  # a fresh one: the traceback of this holds the image
         return canonical(pixels, self.size)
 
     def _pieces(self, annotation: Annotation, shape: tuple[int, int]) -> list[Piece]:
         pieces: list[Piece] = []
         if len(annotation.boxes):
-            boxes, _ = boxes_in_image(annotation.boxes, annotation.frames, shape)
-            pieces += box_pieces(boxes, shape)
+            pieces += box_pieces(boxes_in_image(annotation.boxes, annotation.frames, shape), shape)
         for path in annotation.masks:
             pieces += mask_pieces(mask_of_image(self._mask(path), shape), self.masks)
         return pieces
-
-    def _avoided(self, annotation: Annotation, shape: tuple[int, int]) -> list[Piece]:
-        """What a control must not touch; of another finding's annotation that covers no pixel there is nothing."""
-        try:
-            return self._pieces(annotation, shape)
-        except DecodeError as error:
-            if error.reason in ("box_empty", "box_outside", "mask_empty"):
-                return []
-            raise
 
     def _mask(self, path: Path) -> np.ndarray:
         """Pixels of a mask's file, decoded like any file of unknown origin; the latest few are kept."""
@@ -274,6 +267,43 @@ class RetentionViews(Dataset):
                     raise DecodeError("mask_empty", VIEW_REASONS["mask_empty"]) from error
                 raise
         return self._mask_pixels[path]
+
+
+class _Pieces:
+    """Parts of one image's annotations: each annotation's are made once, however many views need them.
+
+    Args:
+        make: gives the parts of an annotation in an image of some rows and columns.
+    """
+
+    def __init__(self, make: Callable[[Annotation, tuple[int, int]], list[Piece]]) -> None:
+        self._make = make
+        self._known: dict[str, list[Piece] | tuple[str, str]] = {}
+
+    def of(self, annotation: Annotation, shape: tuple[int, int]) -> list[Piece]:
+        """The parts of an annotation.
+
+        Raises:
+            DecodeError: they cannot be made.
+        """
+        if annotation.finding not in self._known:
+            try:
+                self._known[annotation.finding] = self._make(annotation, shape)
+            except DecodeError as error:
+                self._known[annotation.finding] = error.reason, str(error)
+        found = self._known[annotation.finding]
+        if isinstance(found, tuple):
+            raise DecodeError(*found)
+        return found
+
+    def avoided(self, annotation: Annotation, shape: tuple[int, int]) -> list[Piece]:
+        """What a control must not touch; of another finding's annotation that covers no pixel there is nothing."""
+        try:
+            return self.of(annotation, shape)
+        except DecodeError as error:
+            if error.reason in ("box_empty", "box_outside", "mask_empty"):
+                return []
+            raise
 
 
 def _by_image(items: Iterable[Any], rows: list[int]) -> Iterator[tuple[list[int], Any, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 ABSENT = -1
+_STAT_THREADS = 16  # files asked for at once, for network file systems
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,11 @@ class Rejection:
     retry: bool = False
 
 
-def stat_sources(paths: Sequence[str | Path | None], threads: int = 16) -> Sources:
+def stat_sources(paths: Sequence[str | Path | None]) -> Sources:
     """Size and modification time of every file; -1 where there is none or it cannot be reached.
 
     Args:
         paths: the files, in the order of the image ids.
-        threads: how many are asked for at once, for network file systems.
     """
 
     def state(path: str | Path | None) -> tuple[int, int]:
@@ -71,7 +71,7 @@ def stat_sources(paths: Sequence[str | Path | None], threads: int = 16) -> Sourc
         return (found.st_size, found.st_mtime_ns) if found is not None else (ABSENT, ABSENT)
 
     if len(paths) > 1000:
-        with ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(_STAT_THREADS) as pool:
             states = list(pool.map(state, paths, chunksize=256))
     else:
         states = [state(path) for path in paths]

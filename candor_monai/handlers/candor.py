@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ..metrics.evaluation import Evaluation, evaluate
 from ..metrics.observations import Observations
 from ..metrics.options import Options
+from .engine_data import GivenFeatures, present_features
 from .metric_keys import metrics_of_rows
 from .output_rows import OutputRows
 
@@ -49,7 +48,7 @@ class CandorHandler:
         self,
         observations: Observations,
         options: Options | None = None,
-        features: tuple[np.ndarray, np.ndarray] | Callable[[], tuple[np.ndarray, np.ndarray]] | None = None,
+        features: GivenFeatures | None = None,
         index_key: str = "index",
         pred_key: str = "pred",
         prefix: str = "",
@@ -89,9 +88,7 @@ class CandorHandler:
         if self.features is None:
             features, rows = self.rows.gathered()
         else:
-            whole, present = self.features() if callable(self.features) else self.features
-            rows = np.flatnonzero(present)
-            features = whole if len(rows) == len(whole) else whole[rows]
+            features, rows = present_features(self.features)
         if len(rows) < len(self.observations):
             missing = len(self.observations) - len(rows)
             logger.warning("%d of %d images have no feature and are not scored", missing, len(self.observations))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,8 @@ from candor_monai.data.encode_loader import EncodeLoader, Outcome
 from candor_monai.data.feature_store import FeatureStore
 from candor_monai.data.shards import PROVENANCE_FIELDS
 from candor_monai.data.store_rows import Rejection, unusable_features
+
+from .engine_data import needed_column
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
@@ -81,9 +82,10 @@ class FeatureSaver:
     def __call__(self, engine: Engine) -> None:
         """Take the rows of one batch."""
         before = time.perf_counter()
-        index = _column(engine.state.batch, self.index_key).cpu().numpy()
-        ok = _column(engine.state.batch, self.ok_key).cpu().numpy().astype(bool)
-        features = _column(engine.state.output, self.pred_key).detach().to("cpu", torch.float32).numpy()
+        batch, output = "engine.state.batch", "engine.state.output"
+        index = needed_column(engine.state.batch, self.index_key, batch).cpu().numpy()
+        ok = needed_column(engine.state.batch, self.ok_key, batch).cpu().numpy().astype(bool)
+        features = needed_column(engine.state.output, self.pred_key, output).detach().to("cpu", torch.float32).numpy()
         if features.ndim != 2 or len(features) != len(index):
             raise ValueError(f"{self.pred_key} must be (B, d) for {len(index)} images, has shape {features.shape}")
         self.add(index, ok, features)
@@ -167,11 +169,3 @@ class FeatureSaver:
         except Exception as second:
             self._logger.error("features finished before the error could not be saved: %s", second)
         raise error
-
-
-def _column(state: Any, key: str) -> torch.Tensor:
-    """A key of a batch or output, as MONAI leaves it: a mapping of tensors, or one mapping an item (decollated)."""
-    if isinstance(state, Mapping):
-        value = state[key]
-        return value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
-    return torch.stack([torch.as_tensor(item[key]) for item in state])

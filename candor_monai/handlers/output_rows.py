@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+
+from .engine_data import column, needed_column, several_processes
 
 PADDING = -1
 
@@ -46,14 +47,8 @@ class OutputRows:
         Raises:
             ValueError: the batch has no index, counts differ, or an index is out of range.
         """
-        index = _column(batch, self.index_key)
-        pred = _column(output, self.pred_key)
-        if index is None:
-            raise ValueError(
-                f"engine.state.batch has no key {self.index_key!r}: which image a row belongs to is unknown."
-            )
-        if pred is None:
-            raise ValueError(f"engine.state.output has no key {self.pred_key!r}.")
+        index = needed_column(batch, self.index_key, "engine.state.batch, which says whose rows these are,")
+        pred = needed_column(output, self.pred_key, "engine.state.output")
         rows = index.reshape(-1).to(torch.int64).cpu().numpy()
         values = pred.reshape(pred.shape[0], -1).detach().to(torch.float32).cpu().numpy()
         if len(rows) != len(values):
@@ -61,7 +56,7 @@ class OutputRows:
         if rows.size and rows.min() < PADDING:
             raise ValueError(f"image index {rows.min()} is negative; only {PADDING}, which pads a short batch, may be.")
         usable = rows != PADDING
-        ok = _column(batch, self.ok_key)
+        ok = column(batch, self.ok_key)
         if ok is not None:
             usable &= ok.reshape(-1).to(torch.bool).cpu().numpy()
         rows, values = rows[usable], values[usable]
@@ -77,10 +72,10 @@ class OutputRows:
         rows = np.flatnonzero(self.present)
         width = 0 if self.features is None else self.features.shape[1]
         values = np.zeros((0, width), dtype=np.float32) if self.features is None else self.features[rows]
+        if not several_processes():
+            return values, rows
         import torch.distributed as dist
 
-        if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-            return values, rows
         parts: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(parts, (rows, values))
         merged: dict[int, np.ndarray] = {}
@@ -89,14 +84,3 @@ class OutputRows:
                 merged.setdefault(row, value)
         order = np.array(sorted(merged), dtype=np.int64)
         return (np.stack([merged[row] for row in order.tolist()]) if merged else values), order
-
-
-def _column(data: Any, key: str) -> torch.Tensor | None:
-    """The values of ``key`` in a batch or in a decollated list of items, batch first."""
-    if isinstance(data, Mapping):
-        return torch.as_tensor(data[key]) if key in data else None
-    if isinstance(data, Sequence) and data and all(isinstance(item, Mapping) for item in data):
-        if key not in data[0]:
-            return None
-        return torch.stack([torch.as_tensor(item[key]) for item in data])
-    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from ..metrics.head_errors import WARNING
 from ..metrics.observations import Observations
 from ..networks.probing import EmptyPart, Probe, ProbeOptions, run_probe
 from ..utils.errors import UserError
+from .engine_data import GivenFeatures, present_features, several_processes
 from .metric_keys import metrics_of_rows
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class ProbeHandler:
     def __init__(
         self,
         observations: Observations,
-        features: tuple[np.ndarray, np.ndarray] | Callable[[], tuple[np.ndarray, np.ndarray]],
+        features: GivenFeatures,
         split: Sequence[str | None] | None = None,
         options: ProbeOptions | None = None,
         encoder: Mapping[str, Any] | None = None,
@@ -105,11 +106,10 @@ class ProbeHandler:
             UserError: a patient in two parts, an unknown part or training site, an unusable feature.
             EmptyPart: no labelled training or test image.
         """
-        features, present = self.features() if callable(self.features) else self.features
-        rows = np.flatnonzero(present)
+        features, rows = present_features(self.features)
         observations, split = self.observations, self.split
-        if len(rows) != len(present):
-            features, observations = features[rows], observations.take(rows)
+        if len(rows) != len(observations):
+            observations = observations.take(rows)
             split = None if split is None else [split[row] for row in rows.tolist()]
         name = str(self.encoder["name"])
         try:
@@ -124,10 +124,10 @@ class ProbeHandler:
 
     def _of_rank_zero(self) -> tuple[Probe, np.ndarray]:
         """The probe of process 0, sent to all: heads trained twice could differ in the last bits between machines."""
+        if not several_processes():
+            return self.probe()
         import torch.distributed as dist
 
-        if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-            return self.probe()
         box: list[Any] = [None]
         if dist.get_rank() == 0:
             try:

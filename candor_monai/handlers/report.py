@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from ..data.encode_loader import Pool
+from ..data.image_sources import decoded_one
 from ..data.retention_views import RetentionViews
 from ..utils.errors import DecodeError
 from ..visualize.report import write_report
@@ -93,13 +94,8 @@ class ReportHandler(RankZeroHandler):
         def thumbnail(image_id: str) -> np.ndarray | None:
             if pool is None or image_id not in row:
                 return None
-            try:
-                source = cohort.source(row[image_id])
-            except (DecodeError, OSError):
-                return None
-            for _, pixels, _, _ in pool.map([(row[image_id], source)]):
-                return None if isinstance(pixels, DecodeError) else pixels
-            return None
+            pixels = decoded_one(pool, cohort.source, row[image_id])
+            return None if isinstance(pixels, DecodeError) else pixels
 
         return thumbnail
 
@@ -111,44 +107,46 @@ class ReportHandler(RankZeroHandler):
         """
         if self.views is None:
             return []
-        ids, context = self.views.view_ids, self.context
-        features, present = context.store.matrix(ids, self.views.sources(context.sources))
         place = {(view.row, view.kind, view.finding): i for i, view in enumerate(self.views.views)}
-        examples = []
+        chosen: dict[tuple[int, str], list[int | None]] = {}
         for finding in dict.fromkeys(view.finding for view in self.views.views if view.kind == "occluded"):
             rows = [view.row for view in self.views.views if (view.kind, view.finding) == ("occluded", finding)]
             for row in rows[:each]:
-                pixels = {k: v for k, v in self.views.example(finding, row).items() if isinstance(v, np.ndarray)}
-                places = [place[row, "original", ""]] + [
-                    place.get((row, kind, finding), -1) for kind in ("occluded", "control")
-                ]
-                kept = [_similarity(features, present, places[0], other) for other in places[1:]]
-                examples.append(
-                    {
-                        "finding": finding,
-                        "image_id": context.cohort.image_id(row),
-                        **{kind: pixels.get(kind) for kind in ("original", "occluded", "control")},
-                        "retention": kept[0],
-                        "control_retention": kept[1],
-                    }
-                )
+                others = [place.get((row, kind, finding)) for kind in ("occluded", "control")]
+                chosen[row, finding] = [place[row, "original", ""], *others]
+        feature = self._view_features({at for places in chosen.values() for at in places if at is not None})
+        examples = []
+        for (row, finding), places in chosen.items():
+            pixels = {k: v for k, v in self.views.example(finding, row).items() if isinstance(v, np.ndarray)}
+            original, occluded, control = (None if at is None else feature.get(at) for at in places)
+            examples.append(
+                {
+                    "finding": finding,
+                    "image_id": self.context.cohort.image_id(row),
+                    **{kind: pixels.get(kind) for kind in ("original", "occluded", "control")},
+                    "retention": _similarity(original, occluded),
+                    "control_retention": _similarity(original, control),
+                }
+            )
         return examples
+
+    def _view_features(self, places: Collection[int]) -> dict[int, np.ndarray]:
+        """Features of some views by their place, where they have one; no others are read."""
+        assert self.views is not None
+        wanted = np.array(sorted(places), dtype=np.int64)
+        sources = self.views.sources(self.context.sources).take(wanted)
+        ids = [self.views.views[at].view_id for at in wanted.tolist()]
+        features, present = self.context.store.matrix(ids, sources)
+        return {at: features[i] for i, at in enumerate(wanted.tolist()) if present[i]}
 
     def features(self) -> Callable[[str, Sequence[str]], np.ndarray]:
         """A function from an encoder's name and image ids to their features, shape (n, d), float32."""
-        context = self.context
-
-        def rows(encoder: str, image_ids: Sequence[str]) -> np.ndarray:
-            matrix, _ = context.features()
-            row = {image_id: i for i, image_id in enumerate(context.image_ids)}
-            return np.asarray(matrix[[row[image_id] for image_id in image_ids]])
-
-        return rows
+        return lambda encoder, image_ids: self.context.features_of(image_ids)
 
 
-def _similarity(features: np.ndarray, present: np.ndarray, one: int, other: int) -> float | None:
-    """Cosine similarity of two rows; None where one of them is not there."""
-    if other < 0 or not (present[one] and present[other]):
+def _similarity(one: np.ndarray | None, other: np.ndarray | None) -> float | None:
+    """Cosine similarity of two features; None where one of them is not there."""
+    if one is None or other is None:
         return None
-    a, b = (features[row].astype(np.float64) for row in (one, other))
+    a, b = one.astype(np.float64), other.astype(np.float64)
     return float(a @ b / np.sqrt((a @ a) * (b @ b)))

@@ -60,7 +60,7 @@ class ResultsSaver(RankZeroHandler):
         """Write the files; ``engine.state.results`` keeps the document of results.json."""
         state: Any = engine.state
         context, evaluation = self.context, state.candor
-        _, present = context.features()
+        present = context.present()
         rejected = context.rejected(present)
         accounting = context.accounting(present, rejected)
         rows = [self._row(row) for row in evaluation.rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,8 @@ import numpy as np
 from ..data.retention_views import RetentionViews, View
 from ..metrics.retention import COLUMNS, Retention, association, retention, share_lowered_more
 from ..visualize.csv_files import write_csv
-from .metric_keys import metric_key
+from .engine_data import GivenFeatures, features_of
+from .metric_keys import metrics_of_rows
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
@@ -85,7 +86,7 @@ class RetentionHandler:
         views: RetentionViews,
         store: FeatureStore | None = None,
         sources: Sources | None = None,
-        features: tuple[np.ndarray, np.ndarray] | Callable[[], tuple[np.ndarray, np.ndarray]] | None = None,
+        features: GivenFeatures | None = None,
         encoder: str = "encoder",
         output_dir: str | Path | None = None,
         resamples: int = 1000,
@@ -156,8 +157,9 @@ class RetentionHandler:
     def _measured(self, part: _Entries, parts: Sequence[_Entries], features: np.ndarray) -> Retention:
         cohort = self.views.cohort
         patients = cohort.records["patient_id"]
+        known = patients.notna().to_numpy()
         ids = [f"{cohort.image_id(row)}#{one.finding}" for one in parts for row in one.rows]
-        whose = [cohort.image_id(row) if patients.isna().iat[row] else str(patients.iat[row]) for row in part.rows]
+        whose = [str(patients.iat[row]) if known[row] else cohort.image_id(row) for row in part.rows]
         original, occluded, control = (features[np.maximum(part.places[:, kind], 0)] for kind in range(3))
         return retention(
             original,
@@ -195,8 +197,8 @@ class RetentionHandler:
             features, present = self.store.read(self.views.view_ids, sources)
             told = self.store.rejections(self.views.view_ids, sources)
             return features, present, dict(zip(told["image_id"].tolist(), told["reason"].tolist(), strict=True))
-        features, present = self.features() if callable(self.features) else self.features  # type: ignore[misc]
-        return features, np.asarray(present, dtype=bool), {}
+        assert self.features is not None
+        return *features_of(self.features), {}
 
 
 def _entries(views: RetentionViews, finding: str, present: np.ndarray, reasons: Mapping[str, str]) -> _Entries:
@@ -225,12 +227,7 @@ def published(rows: Sequence[Mapping[str, Any]], prefix: str = "") -> dict[str, 
     >>> published([{"finding": "Mass", "level": "finding", "retention": 0.9, "control": None}])
     {'retention/Mass': 0.9}
     """
-    metrics = {}
-    for row in rows:
-        for name in PUBLISHED:
-            if row.get(name) is not None:
-                metrics[metric_key(prefix + name, row["finding"])] = float(row[name])
-    return metrics
+    return metrics_of_rows(rows, {name: name for name in PUBLISHED}, prefix)
 
 
 def associations(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +19,7 @@ from ..data.array_store import ArrayStore
 from ..data.cohort import REJECTED_COLUMNS, Cohort
 from ..data.feature_store import FeatureStore
 from ..data.store_rows import Sources
+from ..utils.plain_values import plain
 
 VERSIONED = ("torch", "monai", "timm", "transformers", "numpy", "pandas", "pyarrow", "pydicom", "scipy")
 
@@ -75,10 +75,29 @@ class RunContext:
         A record is scored when it has a feature and a label of some finding.
         """
         features, present = self.store.matrix(self.image_ids, self.sources, memory_bytes)
-        present = present & self.labelled()
+        return features, self._scored(present)
+
+    def present(self) -> np.ndarray:
+        """Which records can be scored, shape (N,), bool, as :meth:`features` says it; no feature is read."""
+        return self._scored(self.store.present(self.image_ids, self.sources))
+
+    def features_of(self, image_ids: Sequence[str]) -> np.ndarray:
+        """Features of some records, shape (n, d), float32; no others are read.
+
+        Raises:
+            KeyError: an id is not in the cohort.
+        """
+        row = {image_id: i for i, image_id in enumerate(self.image_ids)}
+        rows = np.array([row[image_id] for image_id in image_ids], dtype=np.int64)
+        states = None if self.sources is None else self.sources.take(rows)
+        return self.store.matrix(list(image_ids), states)[0]
+
+    def _scored(self, present: np.ndarray) -> np.ndarray:
+        """Of the records with a feature, those that are labelled and not left out."""
+        scored = present & self.labelled()
         if self.left_out:
-            present &= ~self.cohort.records["image_id"].isin(self.left_out).to_numpy()
-        return features, present
+            scored &= ~self.cohort.records["image_id"].isin(self.left_out).to_numpy()
+        return scored
 
     def labelled(self) -> np.ndarray:
         """Which records carry a label of some finding, shape (N,), bool; all, where no finding is asked for."""
@@ -177,24 +196,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def plain(value: Any) -> Any:
-    """A value in JSON's own types: dataclasses, paths, arrays, tuples and NumPy scalars unpacked.
-
-    >>> plain({"a": (1, Path("b"))})
-    {'a': [1, 'b']}
-    """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item) for item in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, Path):
-        return str(value)
-    return value

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .keyed_hash import keyed_rank, stable_fraction
+from .keyed_hash import stable_fraction
 
 PARTS = ("train", "val", "test")
 FRACTIONS = (0.7, 0.1, 0.2)
@@ -88,24 +88,3 @@ def check_disjoint(parts: np.ndarray, patients: Sequence[str]) -> None:
             f"split[{row}] is {str(parts[row])!r} but the patient of row {row} is also in row {first[codes[row]]} of "
             f"part {str(parts[first[codes[row]]])!r}; use the hashed split"
         )
-
-
-def capped_rows(image_ids: Sequence[str], rows: np.ndarray, limit: int | None, seed: int, name: str) -> np.ndarray:
-    """At most ``limit`` of some rows, those of lowest rank by a stable hash of the image id.
-
-    Args:
-        image_ids: N unique ids.
-        rows: candidate row numbers, shape (n,), int64.
-        limit: the cap; None keeps all.
-        seed: seed of the hash.
-        name: what is capped (``train``, ``test``): part of the hash's key.
-
-    Returns:
-        row numbers, int64, in the order of the hash: independent of the order of the cohort's rows.
-
-    >>> capped_rows(["a", "b", "c"], np.array([0, 1, 2]), 2, 42, "test").shape
-    (2,)
-    """
-    rows = np.asarray(rows, dtype=np.int64)
-    ids = np.asarray(image_ids)[rows].tolist()
-    return rows[keyed_rank(ids, seed, "cap", name)][:limit]

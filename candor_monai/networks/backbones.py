@@ -49,9 +49,13 @@ class Backbone(nn.Module):
 
 
 class _Wrapped(Backbone):
-    """A backbone around one model, whose keys are the model's."""
+    """A backbone around one model, whose keys are the model's; other arguments as :class:`Backbone`'s."""
 
-    model: Any
+    def __init__(
+        self, model: Any, points: tuple[str, ...], prefix_tokens: int | None = None, unneeded: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(points, prefix_tokens, unneeded)
+        self.model: Any = model
 
     @property
     def inner(self) -> nn.Module:
@@ -65,10 +69,6 @@ class TransformersBackbone(_Wrapped):
     is the model's own attention pooling (SigLIP). ``projected`` is the image embedding after the projection (CLIP).
     CLIP's last norm is applied to the class token only by the library; for ``tokens`` it is applied to all of them.
     """
-
-    def __init__(self, model: Any, points: tuple[str, ...], prefix_tokens: int | None) -> None:
-        super().__init__(points, prefix_tokens)
-        self.model: Any = model
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         out = self.model(pixel_values=x)
@@ -91,12 +91,6 @@ class TransformersBackbone(_Wrapped):
 
 class TimmBackbone(_Wrapped):
     """A model of timm: ``cls`` and ``mean_patch`` of its tokens, or ``pooled`` by its own head without classifier."""
-
-    def __init__(
-        self, model: Any, points: tuple[str, ...], prefix_tokens: int | None, unneeded: tuple[str, ...] = ()
-    ) -> None:
-        super().__init__(points, prefix_tokens, unneeded)
-        self.model: Any = model
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         hidden = self.model.forward_features(x)
@@ -184,23 +178,22 @@ class FlairBackbone(Backbone):
         return F.normalize(self.projection_head_vision["projection"](F.normalize(pooled, dim=1)), dim=1)
 
 
-class DenseNetBackbone(_Wrapped):
-    """A torchvision DenseNet: its last feature map, rectified and averaged over the image."""
+class _Pooled(_Wrapped):
+    """A model with one feature: ``pooled``."""
 
     def __init__(self, model: Any, unneeded: tuple[str, ...] = ()) -> None:
-        super().__init__(("pooled",), None, unneeded)
-        self.model: Any = model
+        super().__init__(model, ("pooled",), None, unneeded)
+
+
+class DenseNetBackbone(_Pooled):
+    """A torchvision DenseNet: its last feature map, rectified and averaged over the image."""
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         return F.relu(self.model.features(x)).mean(dim=(2, 3))
 
 
-class TorchvisionBackbone(_Wrapped):
+class TorchvisionBackbone(_Pooled):
     """A torchvision classifier whose last layer has been taken away."""
-
-    def __init__(self, model: Any, unneeded: tuple[str, ...] = ()) -> None:
-        super().__init__(("pooled",), None, unneeded)
-        self.model: Any = model
 
     def forward(self, x: Tensor, point: str) -> Tensor:
         return torch.flatten(self.model(x), 1)
@@ -228,8 +221,7 @@ class CallableBackbone(_Wrapped):
         output: int | str | None = None,
         layer: str | None = None,
     ) -> None:
-        super().__init__(points, prefix_tokens)
-        self.model: Any = model
+        super().__init__(model, points, prefix_tokens)
         self.output = output
         self.layer = layer
         if layer is not None:

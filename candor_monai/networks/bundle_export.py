@@ -17,16 +17,17 @@ from candor_monai.utils import UserError, atomic_path, atomic_write
 from .backbones import Backbone, OpenClipBackbone, TransformersBackbone
 from .cards import EncoderCard, ProcessorCard, load_card
 from .encoders import FrozenEncoder, checked_device, load_encoder
-from .loaders import build_backbone
+from .loaders import filled_backbone
 from .locations import locate
 from .open_clip_models import open_clip_config
 from .processors import EncoderProcessor
-from .weights import check_sha256, load_strict, materialise, read_state
+from .weights import check_sha256, load_strict, read_state
 
 SCHEMA_URL = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"
 WEIGHTS = "models/model.pt"
 CARD = "configs/encoder.yaml"
 
+_ALREADY = {"exported": "an exported program", "monai_bundle": "a MONAI bundle"}  # loaders that are not exported again
 _NOT_CONFIG = ("transformers_version", "architectures", "model_type", "dtype", "torch_dtype", "_name_or_path")
 
 
@@ -51,16 +52,13 @@ def export_encoder_bundle(
         the bundle's root.
 
     Raises:
-        UserError: the folder holds a bundle already, or the encoder is a bundle or an exported program itself.
+        UserError: the folder holds a bundle already or is a file, or the encoder is a bundle or an exported program
+            itself, or names no class of its own.
         WeightsError: the weights are missing or wrong.
     """
-    root = Path(folder)
-    if (root / "configs" / "metadata.json").exists():
-        raise UserError(f"{root}: holds a bundle already; name another folder.")
-    loaded = load_encoder(encoder, weights_dir=weights_dir)
-    card = loaded.card
-    if card.loader in ("exported", "monai_bundle"):
-        raise UserError(f"encoder {card.name!r} is an {card.loader} itself and cannot be exported again.")
+    root, card = Path(folder), load_card(encoder)
+    _check_exportable(card, root)
+    loaded = load_encoder(card, weights_dir=weights_dir)
     source, _ = locate(card, weights_dir, download=False)
     with atomic_path(root / WEIGHTS) as temporary:
         torch.save(loaded.backbone.state_dict(), temporary)
@@ -73,6 +71,22 @@ def export_encoder_bundle(
     return root
 
 
+def _check_exportable(card: EncoderCard, root: Path) -> None:
+    """What can be refused is refused before weights are loaded.
+
+    Raises:
+        UserError: as ``export_encoder_bundle`` says.
+    """
+    if (root / "configs" / "metadata.json").exists():
+        raise UserError(f"{root}: holds a bundle already; name another folder.")
+    if root.exists() and not root.is_dir():
+        raise UserError(f"{root}: is a file; name a folder for the bundle.")
+    if card.loader in _ALREADY:
+        raise UserError(f"encoder {card.name!r} is {_ALREADY[card.loader]} itself and cannot be exported again.")
+    if card.loader == "transformers" and str(card.architecture).startswith("Auto"):
+        raise UserError(f"encoder {card.name!r}: name its class instead of {card.architecture} to export it.")
+
+
 def bundled_encoder(
     card: str | Path | Mapping[str, Any],
     weights: str | Path,
@@ -82,21 +96,21 @@ def bundled_encoder(
     """The encoder of a bundle that ``export_encoder_bundle`` wrote.
 
     Raises:
+        UserError: there is no such file, or the card is none of an exported bundle.
         WeightsError: the weights are not those of the card.
     """
     own, path = load_card(card), Path(weights)
     if not path.is_file():
         raise UserError(f"{path}: no such file; it comes with the bundle.")
+    if own.loader in _ALREADY:
+        raise UserError(f"{own.name!r}: a card of loader {own.loader!r} is not that of an exported bundle.")
     check_sha256(path, own)
     state = read_state(path)
-
-    def build() -> Backbone:
-        return build_backbone(own)
 
     def fill(backbone: Backbone) -> None:
         load_strict(backbone, state, own, path)
 
-    backbone = materialise(build, fill)
+    backbone = filled_backbone(own, fill)
     return FrozenEncoder(backbone, own, precision=precision, provenance={"weights": "bundle"}).to(
         checked_device(device)
     )
@@ -107,8 +121,6 @@ def _bundle_card(encoder: FrozenEncoder, source: Path | None, sha256: str) -> En
     card, processor = encoder.card, encoder.processor.card
     kwargs: dict[str, Any] = dict(card.kwargs)
     if isinstance(encoder.backbone, TransformersBackbone):
-        if str(card.architecture).startswith("Auto"):
-            raise UserError(f"encoder {card.name!r}: name its class instead of {card.architecture} to export it.")
         stated = encoder.backbone.model.config.to_dict()
         kwargs = {key: value for key, value in stated.items() if key not in _NOT_CONFIG and value is not None}
     elif isinstance(encoder.backbone, OpenClipBackbone):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from candor_monai.utils import UserError, read_yaml, resource, unknown
+from candor_monai.utils import UserError, plain, read_yaml, resource, unknown
 from candor_monai.utils.typed import build
 
 #: Raised when the same card and weights would give other features than before; part of every fingerprint.
@@ -20,6 +21,7 @@ INTERPOLATIONS = ("bilinear", "bicubic")
 ORDERS = ("resize_rescale", "rescale_resize")
 POLICIES = ("strict", "card", "folder")
 LOADERS = ("transformers", "timm", "open_clip", "torchvision", "module", "exported", "monai_bundle")
+LARGEST_SIDE = 16_384  # pixels; no encoder sees images of more
 GATES = ("open", "gated", "none")
 
 
@@ -69,12 +71,16 @@ class ProcessorCard:
             values = getattr(self, name)
             if len(values) != self.channels:
                 raise UserError(f"processor.{name} must hold {self.channels} numbers, holds {len(values)}.")
+            if not all(_finite(value) for value in values):
+                raise UserError(f"processor.{name} must hold finite numbers, got {values}.")
         if not all(s > 0 for s in self.std):
             raise UserError(f"processor.std must be positive, got {self.std}.")
+        if not (_finite(self.scale) and self.scale > 0):
+            raise UserError(f"processor.scale must be a positive number, got {self.scale}.")
         for name in ("size", "crop"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"processor.{name} must be at least 1, got {value}.")
+            if value is not None and not 1 <= value <= LARGEST_SIDE:
+                raise UserError(f"processor.{name} must be 1 to {LARGEST_SIDE}.")
         if (self.size is None) != (self.resize == "none"):
             raise UserError(f"processor.size {self.size} does not go with processor.resize {self.resize!r}.")
 
@@ -217,7 +223,7 @@ class EncoderCard:
 
     def as_dict(self) -> dict[str, Any]:
         """The card as plain values, for JSON and YAML; ``load_card`` takes it back."""
-        return _plain(dataclasses.asdict(self))
+        return plain(dataclasses.asdict(self))
 
 
 def list_cards() -> list[str]:
@@ -257,12 +263,10 @@ def load_card(card: str | Path | Mapping[str, Any] | EncoderCard) -> EncoderCard
     return build(EncoderCard, content, where)
 
 
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise unknown(what, value, known)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(v) for key, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, tuple | list) else value

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from candor_monai.utils import UserError, WeightsError, first_line, unknown
+from candor_monai.utils import UserError, WeightsError, first_line, plain, unknown
 
 from .backbones import Backbone
 from .cards import CODE_VERSION, EncoderCard, load_card
@@ -160,7 +160,7 @@ class FrozenEncoder(nn.Module):
         return {
             "encoder": self.card.name,
             "weights": self._digest,
-            "processor": _plain(self.processor.card.numbers()),
+            "processor": plain(self.processor.card.numbers()),
             "feature_point": self.feature_point,
             "dimension": self.dimension,
             "precision": self.precision,
@@ -187,7 +187,7 @@ class FrozenEncoder(nn.Module):
             "trained_on": list(card.trained_on),
             "overlaps": list(card.overlaps),
             "fingerprint": self.fingerprint,
-            "provenance": _plain(self.provenance),
+            "provenance": plain(self.provenance),
         }
 
     def extra_repr(self) -> str:
@@ -338,9 +338,3 @@ def check_loaded(module: FrozenEncoder) -> None:
 
 def _input_size(card: EncoderCard) -> int | None:
     return None if card.processor is None else card.processor.input_size
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(v) for key, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, tuple | list) else value

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from candor_monai.utils import WeightsError
+from candor_monai.utils import WeightsError, first_line, read_json
 
 from .cards import EncoderCard, ProcessorCard
 
@@ -32,17 +31,22 @@ def stated_processor(card: EncoderCard, folder: Path) -> ProcessorCard | None:
         path = folder / name
         if not path.is_file():
             continue
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise WeightsError(f"{path}: not JSON: {error}") from error
+        content = read_json(path, WeightsError)
         try:
             found = reader(content)
-        except (KeyError, TypeError, ValueError) as error:
-            raise WeightsError(f"{path}: states a processor that cannot be understood: {error!r}") from error
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            what = f"{first_line(error)} is missing" if isinstance(error, KeyError) else first_line(error)
+            raise WeightsError(f"{path}: states a processor that cannot be understood: {what}") from error
         if found is not None:
             return found
     return None
+
+
+def _interpolation(stated: Any) -> str:
+    """Resampling in a card's words."""
+    if stated not in _RESAMPLE:
+        raise ValueError(f"resampling {stated!r} is none of {', '.join(map(str, _RESAMPLE))}")
+    return _RESAMPLE[stated]
 
 
 def from_transformers(content: Mapping[str, Any]) -> ProcessorCard | None:
@@ -77,7 +81,7 @@ def from_transformers(content: Mapping[str, Any]) -> ProcessorCard | None:
         size=side if resizing else None,
         resize=resize if resizing else "none",
         crop=None if crop is None else int(crop),
-        interpolation=_RESAMPLE[resample],
+        interpolation=_interpolation(resample),
         mean=tuple(mean) if normalise else (0.0,) * 3,
         std=tuple(std) if normalise else (1.0,) * 3,
         scale=float(content.get("rescale_factor", 1 / 255)) if content.get("do_rescale", True) else 1.0,
@@ -101,7 +105,7 @@ def from_timm(content: Mapping[str, Any]) -> ProcessorCard | None:
         size=size,
         resize="shortest" if mode == "center" else "squash",
         crop=side if size != side or mode == "center" else None,
-        interpolation=_RESAMPLE[config.get("interpolation", "bicubic")],
+        interpolation=_interpolation(config.get("interpolation", "bicubic")),
         mean=tuple(config["mean"]),
         std=tuple(config["std"]),
         backend="timm",
@@ -123,7 +127,7 @@ def from_open_clip(content: Mapping[str, Any]) -> ProcessorCard | None:
         size=int(size),
         resize=mode,
         crop=int(size) if mode == "shortest" else None,
-        interpolation=_RESAMPLE[config.get("interpolation", "bicubic")],
+        interpolation=_interpolation(config.get("interpolation", "bicubic")),
         mean=tuple(config.get("mean", _CLIP_MEAN)),
         std=tuple(config.get("std", _CLIP_STD)),
         backend="open_clip",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from candor_monai.utils import UserError, WeightsError, atomic_write, first_line
+from candor_monai.utils import UserError, WeightsError, atomic_write, first_line, read_json
 
 from .cards import GoldenCard
 from .encoders import FrozenEncoder
@@ -92,6 +93,11 @@ def check_golden(
             raise UserError(f"golden embedding of encoder {name!r}: its image {content['image']} is not beside it.")
     if _pixels_sha256(image) != content["image_sha256"]:
         raise UserError(f"golden embedding of encoder {name!r}: the image is not the one it was recorded with.")
+    if len(content["feature"]) != encoder.dimension:
+        raise UserError(
+            f"golden embedding of encoder {name!r}: holds {len(content['feature'])} numbers, a feature has "
+            f"{encoder.dimension}; record it anew (run id golden)."
+        )
     expected = torch.tensor(content["feature"], dtype=torch.float64)
     distance = float((_feature(encoder, image).double() - expected).norm() / expected.norm())
     if not distance <= content["tolerance"]:
@@ -124,6 +130,11 @@ def check_published(encoder: FrozenEncoder, folder: Path) -> float | None:
     with torch.no_grad():
         x = EncoderProcessor(processor).to(encoder.processor.factor.device)(_pixels(image, encoder))
         found = encoder(x)[0, : len(expected)].cpu()
+    if len(found) < len(expected):
+        raise WeightsError(
+            f"encoder {encoder.card.name!r}: the published feature of {golden.image} has {len(expected)} numbers, the "
+            f"encoder's has {len(found)}."
+        )
     difference = float((found - expected).abs().max())
     if not difference <= golden.tolerance:
         raise WeightsError(
@@ -171,6 +182,8 @@ def _published_values(golden: GoldenCard, folder: Path) -> Tensor | None:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged file makes torch say
         raise WeightsError(f"{path}: not a tensor file: {first_line(error)}") from error
+    if not isinstance(content, Tensor):
+        raise WeightsError(f"{path}: must hold one tensor, holds {type(content).__name__}.")
     return content.detach().float().flatten()
 
 
@@ -186,8 +199,8 @@ def _pixels(image: str | Path | None, encoder: FrozenEncoder) -> Tensor:
     try:
         with Image.open(image) as opened:
             array = np.array(opened.convert("RGB"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{image}: not an image that can be read: {error}") from error
+    except Exception as error:  # Pillow raises many kinds for a damaged or oversized image
+        raise UserError(f"{image}: not an image that can be read: {first_line(error)}") from error
     return torch.from_numpy(array).permute(2, 0, 1)[None].contiguous().to(device)
 
 
@@ -204,22 +217,44 @@ def _pixels_sha256(image: str | Path | None) -> str:
 
 def _read(golden: str | Path | Mapping[str, Any]) -> tuple[dict[str, Any], Path | None]:
     if isinstance(golden, Mapping):
-        return dict(golden), None
+        return _checked(dict(golden), "golden embedding"), None
     path = Path(golden)
     if path.is_dir():
         path = path / FILE
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a golden embedding: {error}") from error
-    needed = {"schema_version", "encoder", "fingerprint", "processor", "image", "image_sha256", "feature"}
-    needed |= {"tolerance", "made_with"}
-    missing = needed - set(content) if isinstance(content, dict) else needed
+    return _checked(read_json(path), str(path)), path.parent
+
+
+def _checked(content: dict[str, Any], where: str) -> dict[str, Any]:
+    """A record with all its entries, each of its kind.
+
+    Raises:
+        UserError: names what is missing or of another kind.
+    """
+    kinds = {
+        "schema_version": int,
+        "encoder": str,
+        "fingerprint": Mapping,
+        "processor": str,
+        "image": str,
+        "image_sha256": str,
+        "feature": list,
+        "tolerance": int | float,
+        "made_with": str,
+    }
+    missing = sorted(set(kinds) - set(content))
     if missing:
-        raise UserError(f"{path}: not a golden embedding: {', '.join(sorted(missing))} missing.")
+        raise UserError(f"{where}: not a golden embedding: {', '.join(missing)} missing.")
     if content["schema_version"] != SCHEMA:
-        raise UserError(f"{path}: golden embedding of schema {content['schema_version']}, this version reads {SCHEMA}.")
-    return content, path.parent
+        raise UserError(
+            f"{where}: golden embedding of schema {content['schema_version']}, this version reads {SCHEMA}."
+        )
+    odd = [name for name, kind in kinds.items() if not isinstance(content[name], kind)]
+    feature = content["feature"]
+    if not odd and not (feature and all(isinstance(v, int | float) and math.isfinite(v) for v in feature)):
+        odd = ["feature"]
+    if odd:
+        raise UserError(f"{where}: not a golden embedding: {', '.join(odd)} cannot be used; record it anew.")
+    return content
 
 
 def _libraries() -> str:

@@ -95,13 +95,23 @@ def read_head_card(path: str | Path) -> dict[str, Any]:
         card = json.loads(text) if text else None
     except FileNotFoundError:
         raise WeightsError(f"{path}: there is no such heads file.") from None
-    except (OSError, SafetensorError, json.JSONDecodeError) as error:
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
         raise WeightsError(f"{path}: not a readable heads file ({type(error).__name__}).") from None
     if not isinstance(card, dict) or not {"findings", "thresholds", "schema_version"} <= set(card):
         raise WeightsError(f"{path}: a safetensors file without the card of heads.")
-    if card["schema_version"] > SCHEMA_VERSION:
+    schema = card["schema_version"]
+    if not isinstance(schema, int) or schema > SCHEMA_VERSION:
+        raise WeightsError(f"{path}: heads of schema {schema!r}, this version reads up to {SCHEMA_VERSION}.")
+    names, thresholds = card["findings"], card["thresholds"]
+    if not (
+        isinstance(names, list)
+        and all(isinstance(name, str) for name in names)
+        and isinstance(thresholds, list)
+        and all(value is None or isinstance(value, int | float) for value in thresholds)
+        and isinstance(card.get("encoder", {}), dict)
+    ):
         raise WeightsError(
-            f"{path}: heads of schema {card['schema_version']}, this version reads up to {SCHEMA_VERSION}."
+            f"{path}: the card of the heads is not one: findings, thresholds or encoder of another kind."
         )
     return card
 

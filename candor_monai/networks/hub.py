@@ -68,8 +68,6 @@ def fetch(card: EncoderCard) -> Path:
         folder = snapshot_download(
             str(card.hub_id), revision=card.revision, allow_patterns=files, etag_timeout=CONNECT_SECONDS
         )
-    except WeightsError:
-        raise
     except hub.GatedRepoError as error:
         raise WeightsError(
             f"{what} cannot be read by this account: log in to the hub, accept the terms on the model's page, then set "

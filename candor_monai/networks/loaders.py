@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from candor_monai.utils import UserError, first_line
+from candor_monai.utils import UserError, WeightsError, first_line
 
 from .backbones import Backbone, OpenClipBackbone
 from .cards import EncoderCard, ProcessorCard
@@ -19,7 +19,7 @@ from .locations import locate
 from .open_clip_models import activation, build_open_clip
 from .own_loaders import build_module, load_bundle, load_exported
 from .transformers_models import build_transformers, load_transformers
-from .weights import check_sha256, find_file, load_strict, materialise, read_state, select_state
+from .weights import load_strict, materialise, read_state, select_state, weight_file
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,16 @@ def load_backbone(
         UserError: the card cannot be built.
     """
     folder, origin = locate(card, weights_dir, download)
-    backbone, provenance = LOADERS[card.loader](card, folder)
+    try:
+        backbone, provenance = LOADERS[card.loader](card, folder)
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # a folder of unknown origin makes libraries raise almost anything
+        where = "" if folder is None else f" from {folder}"
+        raise WeightsError(
+            f"encoder {card.name!r} cannot be loaded{where}: {card.loader} stopped with {type(error).__name__}: "
+            f"{first_line(error)}"
+        ) from error
     chosen = card.processor_named(processor)
     stated = stated_processor(card, folder) if folder is not None else None
     settled, differences = reconcile(card, chosen, stated, named=processor is not None)
@@ -79,25 +88,36 @@ def build_backbone(card: EncoderCard, folder: Path | None = None) -> Backbone:
         ) from error
 
 
-def _load_state_file(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dict[str, Any]]:
-    """Loader of every library whose weights are one file of named tensors."""
-    if folder is None:
-        return _seeded(card), {} if card.seed is None else {"seed": card.seed}
-    path = find_file(folder, card.files, card)
-    digest = check_sha256(path, card)
-    state = select_state(read_state(path), card, path)
+def filled_backbone(card: EncoderCard, fill: Callable[[Backbone], None], folder: Path | None = None) -> Backbone:
+    """The backbone of a card, built and filled with weights, without memory for the initial ones where that is safe.
+
+    Args:
+        card: the card.
+        fill: puts the weights into the backbone that it is given.
+        folder: folder of the weights, whose config the library may need.
+    """
 
     def build() -> Backbone:
         return build_backbone(card, folder)
 
+    if card.loader != "module":
+        return materialise(build, fill)
+    backbone = build()  # what anyone's constructor does on the meta device is not known
+    fill(backbone)
+    return backbone
+
+
+def _load_state_file(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dict[str, Any]]:
+    """Loader of every library whose weights are one file of named tensors."""
+    if folder is None:
+        return _seeded(card), {} if card.seed is None else {"seed": card.seed}
+    path, digest = weight_file(folder, card.files, card)
+    state = select_state(read_state(path), card, path)
+
     def fill(backbone: Backbone) -> None:
         load_strict(backbone.inner, state, card, path, backbone.unneeded)
 
-    if card.loader == "module":  # what anyone's constructor does on the meta device is not known
-        backbone = build()
-        fill(backbone)
-    else:
-        backbone = materialise(build, fill)
+    backbone = filled_backbone(card, fill, folder)
     details = {"file": path.name, "file_sha256": digest}
     if isinstance(backbone, OpenClipBackbone):
         details["activation"] = activation(backbone)

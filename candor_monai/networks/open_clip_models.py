@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from candor_monai.utils import UserError, WeightsError
+from candor_monai.utils import UserError, WeightsError, read_json
 
 from .backbones import Backbone, ConchBackbone, OpenClipBackbone
 from .cards import EncoderCard
@@ -34,10 +33,9 @@ def open_clip_config(card: EncoderCard, folder: Path | None) -> dict[str, Any]:
     path = folder / "open_clip_config.json" if folder is not None else None
     config: dict[str, Any] | None = None
     if path is not None and path.is_file():
-        try:
-            config = json.loads(path.read_text(encoding="utf-8"))["model_cfg"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise WeightsError(f"{path}: not an open_clip config: {error}") from error
+        config = read_json(path, WeightsError).get("model_cfg")
+        if not isinstance(config, dict) or not isinstance(config.get("vision_cfg"), dict) or "embed_dim" not in config:
+            raise WeightsError(f"{path}: not an open_clip config: model_cfg must hold embed_dim and vision_cfg.")
         stated = card.kwargs.get("vision_cfg", {})
         wrong = [
             f"{key} {config['vision_cfg'].get(key)!r} instead of {value!r}"

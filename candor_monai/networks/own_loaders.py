@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from candor_monai.utils import UserError, WeightsError, first_line
+from candor_monai.utils import UserError, WeightsError, first_line, read_json, read_yaml
 
 from .backbones import Backbone, CallableBackbone
 from .cards import EncoderCard
-from .weights import check_sha256, find_file, load_strict, read_state, select_state
+from .weights import load_strict, read_state, select_state, weight_file
+
+_LARGEST_CONFIG = 64 << 20  # bytes of the list of tensors in an exported program
 
 
 def build_module(card: EncoderCard, folder: Path | None) -> Backbone:
@@ -25,8 +27,10 @@ def build_module(card: EncoderCard, folder: Path | None) -> Backbone:
     module_name, _, attribute = str(card.target).rpartition(".")
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"encoder {card.name!r}: target {card.target!r} cannot be imported: {error}") from error
+    except Exception as error:  # whatever the imported module itself raises
+        raise UserError(
+            f"encoder {card.name!r}: target {card.target!r} cannot be imported: {first_line(error)}"
+        ) from error
     model = factory(**kwargs)
     if isinstance(model, Backbone):
         return model
@@ -45,8 +49,7 @@ def load_exported(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dic
     """
     if folder is None:
         raise UserError(f"encoder {card.name!r}: loader 'exported' needs folder: where its .pt2 file is.")
-    path = find_file(folder, card.files or ("model.pt2",), card)
-    digest = check_sha256(path, card)
+    path, digest = weight_file(folder, card.files or ("model.pt2",), card)
     _refuse_pickles(path)
     try:
         program = torch.export.load(path)
@@ -62,14 +65,21 @@ def _refuse_pickles(path: Path) -> None:
     """torch unpickles whatever an archive marks as pickled; plain tensors are not, and nothing else is needed."""
     try:
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            configs = [name for name in names if name.endswith(("_weights_config.json", "_constants_config.json"))]
-            entries = [e for name in configs for e in json.loads(archive.read(name))["config"].values()]
-    except (zipfile.BadZipFile, OSError, ValueError, KeyError, AttributeError) as error:
-        raise WeightsError(f"{path}: not an exported program (torch.export.save), or damaged: {error}") from error
+            configs = [
+                info
+                for info in archive.infolist()
+                if info.filename.endswith(("_weights_config.json", "_constants_config.json"))
+            ]
+            if any(info.file_size > _LARGEST_CONFIG for info in configs):
+                raise ValueError(f"a config of more than {_LARGEST_CONFIG} bytes")
+            entries = [e for info in configs for e in json.loads(archive.read(info))["config"].values()]
+        pickled = [str(e.get("path_name")) for e in entries if e.get("use_pickle", True)]
+    except Exception as error:  # whatever the zip and JSON libraries make of a damaged or hostile archive
+        raise WeightsError(
+            f"{path}: not an exported program (torch.export.save), or damaged: {first_line(error)}"
+        ) from error
     if not configs:
         raise WeightsError(f"{path}: an exported program in an older format; save it again with torch 2.8 or later.")
-    pickled = [str(e.get("path_name")) for e in entries if e.get("use_pickle", True)]
     if pickled:
         raise WeightsError(
             f"{path}: holds pickled objects ({', '.join(pickled[:5])}), which could run code and are not loaded; "
@@ -106,16 +116,16 @@ def load_bundle(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dict[
     config = next((path for path in configs if path.is_file()), None)
     if config is None:
         raise UserError(f"encoder {card.name!r}: {folder}/configs holds no inference.json or inference.yaml.")
-    parser = ConfigParser()
-    parser.read_config(str(config))
+    parser = ConfigParser(read_json(config) if config.suffix == ".json" else read_yaml(config))
     parser["bundle_root"] = str(folder)
     name = str(card.kwargs.get("network", "network_def"))
     try:
         model = parser.get_parsed_content(name)
     except Exception as error:  # whatever the bundle's own config raises
         raise UserError(f"{config}: {name} cannot be built: {first_line(error)}") from error
-    path = find_file(folder, card.files or ("models/model.pt",), card)
-    digest = check_sha256(path, card)
+    if not isinstance(model, nn.Module):
+        raise UserError(f"{config}: {name} must give a torch.nn.Module, gave {type(model).__name__}.")
+    path, digest = weight_file(folder, card.files or ("models/model.pt",), card)
     load_strict(model, select_state(read_state(path), card, path), card, path)
     backbone = CallableBackbone(
         model, tuple(card.points), card.prefix_tokens, card.kwargs.get("output"), card.kwargs.get("layer")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from candor_monai.metrics.operating_point import (
 )
 from candor_monai.metrics.resampling import patient_weights, resample_auroc
 from candor_monai.metrics.retrieval import Retrieval, retrieval
-from candor_monai.metrics.splits import capped_rows, check_disjoint, hashed_split, publishers_split
+from candor_monai.metrics.splits import check_disjoint, hashed_split, publishers_split
 
 from .head_files import head_card, save_heads
 from .heads import LinearHeads
@@ -179,7 +180,7 @@ def probe_rows(observations: Observations, split: Sequence[str | None] | None, o
 
     def ordered(mask: np.ndarray, name: str) -> np.ndarray:
         rows = np.flatnonzero(mask)
-        return capped_rows(observations.image_id, rows, None, options.seed, name)
+        return rows[keyed_rank(observations.digests[rows], options.seed, "cap", name)]
 
     train = ordered(home & (part == "train"), "train")
     test = ordered(labelled & (part == "test"), "test")
@@ -225,17 +226,11 @@ class Probe:
     resampling: np.ndarray
     patient: np.ndarray
 
-    def heads(self, output: str = "logits") -> LinearHeads:
-        """The heads as a network."""
-        thresholds = [point.threshold for point in self.points]
-        return LinearHeads(self.observations.findings, self.weights.weight, self.weights.bias, thresholds, output)
-
-    def decisions(self, rows: str = "test") -> tuple[np.ndarray, np.ndarray]:
-        """ŷ of the head on ``rows.test`` or ``rows.all_test``, (n, F), bool, and which findings have one, (F,)."""
-        logits = self.test_logits[0] if rows == "test" else self.all_test_logits
+    def decisions(self) -> tuple[np.ndarray, np.ndarray]:
+        """ŷ of the head on ``rows.test``, (T, F), bool, and which findings have one, (F,)."""
         known = np.array([point.threshold is not None for point in self.points])
         tau = np.array([np.inf if point.threshold is None else point.threshold for point in self.points])
-        return logits >= tau, known
+        return self.test_logits[0] >= tau, known
 
     def card(self, fingerprint: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The card that is saved with the heads."""
@@ -268,6 +263,11 @@ class Probe:
 
     def table(self) -> list[dict[str, Any]]:
         """The rows of ``probe.csv``: a row for each finding × group, each finding, and the task."""
+        return [dict(row) for row in self._rows]
+
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
+        """Computed once: their bootstrap is the slowest part of a probe."""
         return _table(self)
 
 

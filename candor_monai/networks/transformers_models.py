@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from candor_monai.utils import UserError, WeightsError, first_line
+from candor_monai.utils import UserError, WeightsError, first_line, read_json
 
 from .backbones import Backbone, TransformersBackbone
 from .cards import EncoderCard
-from .weights import check_content, check_sha256, complain, find_file, open_safetensors, source_of
+from .weights import complain, open_safetensors, source_of, weight_file
 
 # Parts of image–text and pretraining checkpoints that an image encoder does not need.
 _NOT_THE_IMAGE_SIDE = re.compile(
@@ -41,9 +40,10 @@ def load_transformers(card: EncoderCard, folder: Path | None) -> tuple[Backbone,
         raise UserError(f"encoder {card.name!r}: loader 'transformers' needs weights.")
     model_class = _model_class(card)
     config = _config(card, folder, model_class)
-    path = find_file(folder, (*card.files, *(f"{name}.index.json" for name in card.files)), card)
-    _check_readable(path)
-    digest = check_sha256(path, card)
+    path, digest = weight_file(folder, (*card.files, *(f"{name}.index.json" for name in card.files)), card)
+    if path.suffix == ".safetensors":  # damage that the library would report in its own words is found here
+        with open_safetensors(path):
+            pass
     options: dict[str, Any] = {
         "config": config,
         "local_files_only": True,
@@ -109,10 +109,7 @@ def _config(card: EncoderCard, folder: Path | None, model_class: Any) -> Any:
             raise WeightsError(f"encoder {card.name!r}: {folder} holds no config.json.")
         return config_class(**card.kwargs)
     path = folder / "config.json"
-    try:
-        stated = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"{path}: not JSON: {error}") from error
+    stated = read_json(path, WeightsError)
     if stated.get("auto_map"):
         raise WeightsError(
             f"{path}: this model needs code of its own (auto_map), which is never run; use an architecture that "
@@ -144,14 +141,6 @@ def _config(card: EncoderCard, folder: Path | None, model_class: Any) -> Any:
             f"{path}: another architecture than encoder {card.name!r}: {', '.join(wrong)}. Expected: {source_of(card)}."
         )
     return config
-
-
-def _check_readable(path: Path) -> None:
-    """Damage that the library would report in its own words is found here."""
-    check_content(path)
-    if path.suffix == ".safetensors":
-        with open_safetensors(path):
-            pass
 
 
 @contextmanager

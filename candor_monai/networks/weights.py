@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import pickle
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from candor_monai.utils import WeightsError, first_line
+from candor_monai.utils import WeightsError, first_line, is_lfs_pointer
 
 from .cards import EncoderCard
 from .key_maps import KEY_MAPS
@@ -29,16 +30,36 @@ def find_file(folder: Path, names: Sequence[str], card: EncoderCard) -> Path:
     """The first of ``names`` that is in ``folder``.
 
     Raises:
-        WeightsError: none is; says what was looked for and what is there.
+        WeightsError: none is; says what was looked for and what is there, also where a name is a folder's or leads
+            nowhere.
     """
     for name in names:
         if (folder / name).is_file():
             return folder / name
+    for name in names:
+        path = folder / name
+        if path.is_dir():
+            raise WeightsError(f"encoder {card.name!r}: {path} is a folder; the weight file itself must stand there.")
+        if path.is_symlink():
+            raise WeightsError(
+                f"encoder {card.name!r}: {path} is a link to {os.readlink(path)}, where no file is; copy the file "
+                "itself (an unfinished download leaves such links)."
+            )
     there = sorted(path.name for path in folder.iterdir())[:_LISTED] if folder.is_dir() else []
     raise WeightsError(
         f"encoder {card.name!r}: {folder} holds none of {', '.join(names)} "
         f"(it holds {', '.join(there) if there else 'nothing'}). Its weights come from {source_of(card)}."
     )
+
+
+def weight_file(folder: Path, names: Sequence[str], card: EncoderCard) -> tuple[Path, str]:
+    """The first of ``names`` that is in ``folder`` and its sha256, where it can be the card's weights.
+
+    Raises:
+        WeightsError: there is none, it is empty or a Git LFS pointer, or its sha256 is not the card's.
+    """
+    path = find_file(folder, names, card)
+    return path, check_sha256(path, card)
 
 
 def source_of(card: EncoderCard) -> str:
@@ -87,12 +108,16 @@ def check_content(path: Path) -> int:
     """Size of the weight file in bytes, where it holds some and is no pointer to them.
 
     Raises:
-        WeightsError: it is empty or a Git LFS pointer.
+        WeightsError: it cannot be read, is empty or a Git LFS pointer.
     """
-    size = path.stat().st_size
+    try:
+        size = path.stat().st_size
+        pointer = is_lfs_pointer(path)
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read: {error.strerror}.") from error
     if size == 0:
         raise WeightsError(f"{path}: the file is empty; copy it again.")
-    if is_pointer(path):
+    if pointer:
         raise WeightsError(
             f"{path}: this is a Git LFS pointer of {size} bytes, not the weights; fetch the file itself (git lfs pull)."
         )
@@ -122,12 +147,6 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
     with open_safetensors(path) as file:
         # Copied one by one: the mapped file may change, and how a tensor lies in it decides last bits.
         return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-
-
-def is_pointer(path: Path) -> bool:
-    """Whether the file is a Git LFS pointer in place of the weights."""
-    with open(path, "rb") as file:
-        return file.read(40).startswith(b"version https://git-lfs")
 
 
 def select_state(content: Mapping[str, Any], card: EncoderCard, path: Path) -> dict[str, Tensor]:
@@ -246,8 +265,9 @@ def check_sha256(path: Path, card: EncoderCard) -> str:
     """sha256 of the weight file, which must be the card's when the card knows it (a prefix will do).
 
     Raises:
-        WeightsError: it is another one.
+        WeightsError: it is another one, or the file cannot hold weights (:func:`check_content`).
     """
+    check_content(path)
     found = file_sha256(path)
     if card.sha256 and not found.startswith(card.sha256.lower()):
         raise WeightsError(

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from monai.config import KeysCollection, NdarrayOrTensor
-from monai.data import MetaTensor
 from monai.transforms import MapTransform, Transform
 from monai.utils import ensure_tuple
 
 from ..data.decoding import CANONICAL_SIZE, canonical
 from ..utils.errors import UserError
+from .arrays import pixels_of, tensor_like
 
 
 class CanonicalImage(Transform):
@@ -38,20 +38,15 @@ class CanonicalImage(Transform):
         Raises:
             UserError: another type or shape: values must be displayed pixels, not floats of an unknown range.
         """
-        tensor = torch.as_tensor(np.asarray(image)) if not isinstance(image, torch.Tensor) else image
-        pixels = (
-            tensor.numpy(force=True) if not isinstance(tensor, MetaTensor) else tensor.as_tensor().numpy(force=True)
-        )
+        pixels = pixels_of(image)
         if pixels.dtype not in (np.uint8, np.uint16) or pixels.ndim != 3 or pixels.shape[0] not in (1, 3):
             raise UserError(
                 f"CanonicalImage takes (1 or 3, rows, columns) uint8 or uint16, got {pixels.shape} {pixels.dtype}; "
                 "load with LoadRadiographd, or with LoadImaged(reader=RadiographReader, dtype=None, "
                 "ensure_channel_first=True)"
             )
-        result = torch.from_numpy(
-            canonical(pixels[0] if pixels.shape[0] == 1 else np.moveaxis(pixels, 0, -1), self.size)
-        )
-        return MetaTensor(result, meta=dict(image.meta)) if isinstance(image, MetaTensor) else result
+        shown = pixels[0] if pixels.shape[0] == 1 else np.moveaxis(pixels, 0, -1)
+        return tensor_like(canonical(shown, self.size), image)
 
     def boxes(self, boxes: NdarrayOrTensor, shape: tuple[int, int]) -> np.ndarray:
         """Boxes of a source image in the canonical image.

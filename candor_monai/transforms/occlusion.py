@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from monai.config import KeysCollection, NdarrayOrTensor
-from monai.data import MetaTensor
 from monai.transforms import MapTransform, Transform
 from monai.utils import ensure_tuple
 
 from ..data.occlusion import FILLS, MASK_MODES, Piece, box_pieces, control_pieces, mask_pieces, occluded, union
 from ..utils.errors import DecodeError, UserError
+from .arrays import pixels_of, tensor_like
 
 REGIONS = ("finding", "control")
 
@@ -62,16 +62,14 @@ class OccludeBox(Transform):
             DecodeError: the region cannot be made; ``reason`` is a key of ``VIEW_REASONS``.
             UserError: neither boxes nor mask, or an image of another kind.
         """
-        pixels = image.numpy(force=True) if isinstance(image, torch.Tensor) else np.asarray(image)
+        pixels = pixels_of(image)
         if pixels.ndim != 3 or pixels.dtype not in (np.uint8, np.uint16):
             raise UserError(f"OccludeBox takes (C, rows, columns) uint8 or uint16, got {pixels.shape} {pixels.dtype}")
         shape = (pixels.shape[1], pixels.shape[2])
         covered = union(self.pieces(shape, boxes, mask, others, image_id), shape)
         result = np.moveaxis(occluded(np.moveaxis(pixels, 0, -1), covered, self.fill, image_id, self.seed), -1, 0)
         result = np.ascontiguousarray(result)
-        if isinstance(image, MetaTensor):
-            return MetaTensor(torch.from_numpy(result), meta=dict(image.meta))
-        return torch.from_numpy(result) if isinstance(image, torch.Tensor) else result
+        return tensor_like(result, image) if isinstance(image, torch.Tensor) else result
 
     def pieces(
         self,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+# What a disk says of a write without naming the file.
+OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG})
 
 
 @contextmanager
@@ -16,11 +20,15 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     A process killed in between leaves only a ``.tmp`` file, which nothing reads.
 
     Raises:
-        OSError: the folder cannot be written, or the disk is full.
+        OSError: the folder cannot be written, ``path`` is a folder, or the disk is full; its ``filename`` is ``path``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     os.close(handle)
     temporary = Path(name)
     try:
@@ -29,8 +37,12 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename2 is None:
+            of_the_disk = error.filename is None and error.errno in OF_THE_DISK
+            if of_the_disk or error.filename in (name, temporary):
+                error.filename = str(path)
         raise
 
 

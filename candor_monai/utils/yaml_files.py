@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from .errors import UserError
+from .errors import UserError, first_line
 
 
 class _Loader(yaml.SafeLoader):
@@ -18,7 +18,12 @@ def _mapping(loader: _Loader, node: yaml.MappingNode, deep: bool = False) -> dic
     seen = set()
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
-        if key in seen:
+        try:
+            again = key in seen
+        except TypeError:
+            problem = f"a {type(key).__name__} cannot be a key; put a text with {{ }} or [ ] in quotes"
+            raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark) from None
+        if again:
             raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is written twice", key_node.start_mark)
         seen.add(key)
     return dict(yaml.SafeLoader.construct_mapping(loader, node, deep))
@@ -35,15 +40,38 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}.") from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8.") from error
     try:
         data = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}, line {mark.line + 1}" if mark is not None else str(path)
-        raise UserError(f"{where}: not valid YAML: {getattr(error, 'problem', error)}") from error
+        raise UserError(f"{path}{_line(error, text)}: not valid YAML: {_problem(error)}") from error
+    except RecursionError as error:
+        raise UserError(f"{path}: not YAML that can be read: it is nested too deeply.") from error
+    except (ValueError, AttributeError) as error:  # a date that does not exist, a tag whose value is not of its kind
+        raise UserError(f"{path}: a value is not what it looks like: {first_line(error)}; put it in quotes.") from error
     if not isinstance(data, dict):
-        raise UserError(f"{path}: must hold a mapping, holds {type(data).__name__}.")
+        raise UserError(f"{path}: must hold a mapping, {_held(data)}.")
     return data
+
+
+def _line(error: yaml.YAMLError, text: str) -> str:
+    """Where in the file the error is, where that is known."""
+    mark, position = getattr(error, "problem_mark", None), getattr(error, "position", None)
+    if mark is not None:
+        return f", line {mark.line + 1}"
+    return "" if position is None else f", line {text.count(chr(10), 0, position) + 1}"
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    return str(getattr(error, "problem", None) or first_line(error))
+
+
+def _held(data: object) -> str:
+    return "is empty" if data is None else f"holds {type(data).__name__}"

@@ -19,7 +19,8 @@ import pytest
 from PIL import Image
 
 from candor_monai.data.decode_pool import DecodePool
-from candor_monai.data.decoding import DecodeOptions, canonical, decode, source_identity
+from candor_monai.data.decoding import DecodeOptions, canonical, decode
+from candor_monai.data.store_rows import stat_sources
 from candor_monai.utils.errors import DecodeError, UserError
 from tests.data.dicom_corpus import SECRET, deflate_bomb, dicom_bytes, ramp
 
@@ -105,7 +106,8 @@ def test_bad_files_are_rows_of_their_own(pool: DecodePool, files: list[Path], tm
 
 def test_files_that_changed_or_vanished_since_the_index(pool: DecodePool, files: list[Path]):
     same, touched, grown, gone = files[:4]
-    seen = [source_identity(path) for path in (same, touched, grown, gone)]
+    states = stat_sources([same, touched, grown, gone])
+    seen = list(zip(states.size.tolist(), states.mtime_ns.tolist(), strict=True))
     os.utime(touched, ns=(1, 1))
     grown.write_bytes(grown.read_bytes() + b"x")
     gone.unlink()

@@ -114,8 +114,17 @@ def test_windows_that_cannot_be_used_are_noted():
     image = decode(dicom_bytes(ramp(), WindowCenter="2048", WindowWidth="0"))
     assert image.meta.voi == "full_range"
     assert "window_ignored" in image.meta.notes
+    image = decode(dicom_bytes(ramp(), WindowCenter="1e400", WindowWidth="1e400"))
+    assert (image.meta.voi, image.meta.notes) == ("full_range", "window_ignored")
     image = decode(dicom_bytes(ramp(), WindowCenter="2048", WindowWidth="4096", VOILUTFunction="CUBIC"))
     assert "voi_function_assumed_LINEAR" in image.meta.notes
+
+
+@pytest.mark.parametrize("slope", ["1e400", "nan", "0"])
+def test_a_slope_that_cannot_be_used_is_noted(slope: str):
+    image = decode(dicom_bytes(ramp(), RescaleSlope=slope, RescaleIntercept="0"))
+    assert (image.meta.modality, image.meta.notes) == ("none", "rescale_ignored")
+    assert decode(dicom_bytes(ramp(), RescaleSlope="1", RescaleIntercept="0")).meta.notes == ""
 
 
 def test_modality_tables_also_packed_and_signed():
@@ -307,6 +316,12 @@ def test_colours():
     rgb = np.zeros((4, 6, 3), np.uint8)
     rgb[1:, :, 0], rgb[2:, :, 1], rgb[3:, :, 2] = 255, 128, 7
     np.testing.assert_array_equal(decode(dicom_bytes(rgb, photometric="RGB")).pixels, rgb)
+    odd = decode(dicom_bytes(rgb, photometric="RGB", PlanarConfiguration=7))
+    np.testing.assert_array_equal(odd.pixels, rgb)
+    assert odd.meta.notes == "planar_configuration_ignored"
+    flat = np.empty((4, 6, 3), np.uint8)
+    flat[:] = (200, 0, 7)
+    assert reason_of(dicom_bytes(flat, photometric="RGB")) == "constant"
     planar = dicom_bytes(rgb, photometric="RGB", PlanarConfiguration=1, PixelData=np.moveaxis(rgb, -1, 0).tobytes())
     np.testing.assert_array_equal(decode(planar).pixels, rgb)
     ybr = np.asarray(Image.fromarray(rgb).convert("YCbCr"))

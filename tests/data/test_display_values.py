@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from candor_monai.data import display_values
 from candor_monai.data.display_values import GreyMapping, LookUpTable, Window, displayed_grey, to_8_bit
 from candor_monai.utils.errors import DecodeError
 
@@ -47,6 +48,15 @@ def test_full_range_of_the_image_or_of_the_type():
     assert shown([100, 150, 200], full_range="type") == [100, 150, 200]
     assert shown([-100, 0, 100], dtype="i2") == [0, 32768, 65535]
     assert shown([0, 100, 127], dtype="u1", bits=7, full_range="type") == [0, 201, 255]
+
+
+@pytest.mark.parametrize("voi", [Window(2, 4, "LINEAR_EXACT"), LookUpTable(0, 8, np.array([0, 255], np.uint16))])
+def test_black_and_white_are_looked_for_only_without_a_voi(voi, monkeypatch):
+    expected = shown([0, 1, 2], voi=voi)
+    monkeypatch.setattr(display_values, "_extremes", None)
+    assert shown([0, 1, 2], voi=voi) == expected
+    with pytest.raises(TypeError):
+        shown([0, 1, 2])
 
 
 def test_negative_slope_turns_dark_to_bright():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +150,53 @@ def test_each_image_is_decoded_once(cohort: Cohort, pool: DecodePool, monkeypatc
     assert len(seen) == 3
 
 
+def test_the_parts_of_an_annotation_are_made_once(cohort: Cohort, pool: DecodePool, monkeypatch: pytest.MonkeyPatch):
+    views = RetentionViews(cohort, pool, size=8)
+    expected = pixels_of(views)
+    made = []
+    original = RetentionViews._pieces
+
+    def counted(self, annotation, shape):
+        made.append((annotation.row, annotation.finding))
+        return original(self, annotation, shape)
+
+    monkeypatch.setattr(RetentionViews, "_pieces", counted)
+    found = pixels_of(views)
+    assert sorted(made) == sorted(set(made))
+    assert (0, "Nodule") in made  # which the control of the mass avoids
+    for name, pixels in expected.items():
+        if isinstance(pixels, DecodeError):
+            assert (found[name].reason, str(found[name])) == (pixels.reason, str(pixels))
+        else:
+            np.testing.assert_array_equal(found[name], pixels)
+
+
+def test_nothing_of_an_image_is_kept_while_the_next_is_waited_for(cohort: Cohort):
+    """Neither its pixels nor, by the traceback of a view that cannot be made, what was computed from them."""
+    alive = []
+
+    class OneByOne:
+        size = None
+
+        def map(self, items):
+            for indices, source, _ in items:
+                gc.collect()
+                assert [name for name, kept in alive if kept() is not None] == []
+                pixels = np.repeat(decode(source).pixels[None], 3, axis=0)
+                alive.append((source.name, weakref.ref(pixels)))
+                yield indices, pixels, None, 0.0
+                del pixels
+
+    views = RetentionViews(cohort, OneByOne(), size=8)  # type: ignore[arg-type]
+    errors = []
+    for _, pixels, _, _ in views.map((i, cohort.source(view.row)) for i, view in enumerate(views.views)):
+        errors += [pixels] if isinstance(pixels, DecodeError) else []
+        del pixels
+    assert [error.reason for error in errors] == ["no_control"]
+    assert all(error.__traceback__ is None for error in errors)
+    assert len(alive) == 3
+
+
 def test_the_store_gets_each_view_once(cohort: Cohort, pool: DecodePool, tmp_path: Path):
     views = RetentionViews(cohort, pool, size=16)
     store = FeatureStore(tmp_path / "store", {"encoder": "pixels"})
@@ -243,7 +292,7 @@ def test_real_boxes_are_in_the_publishers_frame(pool: DecodePool):
     assert set(shapes.values()) == {(256, 256)}
     assert views.rescaled(shapes) == sum(len(a.boxes) for a in views._plan.annotations.values())
     annotation = next(iter(views._plan.annotations.values()))
-    inside, _ = boxes_in_image(annotation.boxes, annotation.frames, (256, 256))
+    inside = boxes_in_image(annotation.boxes, annotation.frames, (256, 256))
     np.testing.assert_allclose(inside, annotation.boxes / 4)
 
 

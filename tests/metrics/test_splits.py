@@ -1,9 +1,9 @@
-"""Patient-disjoint splits and caps."""
+"""Patient-disjoint splits."""
 
 import numpy as np
 import pytest
 
-from candor_monai.metrics.splits import capped_rows, check_disjoint, hashed_split, publishers_split
+from candor_monai.metrics.splits import check_disjoint, hashed_split, publishers_split
 
 
 def test_a_patient_has_one_part_whoever_else_is_there() -> None:
@@ -55,14 +55,3 @@ def test_bad_splits_are_refused_without_naming_a_patient(split: list, patients: 
 def test_fractions_must_sum_to_one(fractions: tuple) -> None:
     with pytest.raises(ValueError, match="fractions"):
         hashed_split(["a"], fractions=fractions)
-
-
-def test_caps_are_nested_and_independent_of_row_order() -> None:
-    ids = np.array([f"i{i}" for i in range(100)])
-    rows = np.arange(0, 100, 2)
-    ten, twenty = (capped_rows(ids, rows, n, 42, "train") for n in (10, 20))
-    assert (twenty[:10] == ten).all()
-    turned = capped_rows(ids[::-1], 99 - rows, 10, 42, "train")
-    assert (ids[::-1][turned] == ids[ten]).all()
-    assert len(capped_rows(ids, rows, None, 42, "train")) == 50
-    assert (capped_rows(ids, rows, 10, 42, "test") != ten).any()

@@ -127,6 +127,24 @@ def test_altered_weights_are_refused(lite, tmp_path):
         bundled_encoder(lite / "configs" / "encoder.yaml", tmp_path / "none.pt")
 
 
+def test_what_cannot_be_exported_is_refused_before_weights_are_asked_for(tmp_path):
+    """None of these encoders has weights here, and none is told so."""
+    (tmp_path / "file").write_text("x")
+    point = {"feature_point": "pooled", "dimension": 3, "folder": str(tmp_path / "none")}
+    auto = {"name": "x", "loader": "transformers", "architecture": "AutoModel", **point}
+    for card, folder, words in (
+        ({"name": "x", "loader": "exported", **point}, "new", "is an exported program itself"),
+        ({"name": "x", "loader": "monai_bundle", **point}, "new", "is a MONAI bundle itself"),
+        (auto, "new", "name its class instead of AutoModel"),
+        ("uni", "file", "is a file; name a folder"),
+    ):
+        with pytest.raises(UserError, match=words):
+            export_encoder_bundle(card, tmp_path / folder)
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(UserError, match="'x': a card of loader 'exported' is not that of an exported bundle"):
+        bundled_encoder({"name": "x", "loader": "exported", **point}, tmp_path / "file")
+
+
 def test_a_bundle_is_not_overwritten(lite):
     with pytest.raises(UserError, match="holds a bundle already"):
         export_encoder_bundle("efficientnet_lite0", lite)

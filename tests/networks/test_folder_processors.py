@@ -56,8 +56,15 @@ def test_transformers_switches():
         {"image_processor_type": "ViTImageProcessor", "size": {"height": 224, "width": 448}},
         {"image_processor_type": "ViTImageProcessor", "resample": 1},
         {"image_processor_type": "ViTImageProcessor", "size": {"longest_edge": 5}},
+        {"image_processor_type": "ViTImageProcessor", "size": "large"},
+        {"image_processor_type": "ViTImageProcessor", "size": 10**400},
+        {"image_processor_type": "ViTImageProcessor", "size": float("inf")},
+        {"image_processor_type": "ViTImageProcessor", "image_mean": ["a", "b", "c"]},
+        {"image_processor_type": "ViTImageProcessor", "image_mean": 0.5},
+        {"image_processor_type": "ViTImageProcessor", "image_std": [float("nan")] * 3},
+        {"image_processor_type": "ViTImageProcessor", "rescale_factor": float("nan")},
+        {"image_processor_type": "ViTImageProcessor", "resample": [3]},
     ],
-    ids=["not square", "lanczos", "longest edge"],
 )
 def test_what_cannot_be_done_is_said(content, tmp_path):
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(content))
@@ -82,6 +89,27 @@ def test_not_json(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(WeightsError, match=r"config\.json: not JSON"):
         stated_processor(CARD, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name,content",
+    [
+        ("config.json", {"input_size": [], "mean": [0.5] * 3}),
+        ("config.json", {"input_size": [3, 224, 224], "crop_pct": 0, **HALF}),
+        ("config.json", {"input_size": [3, 224, 224], "crop_pct": [1], **HALF}),
+        ("config.json", {"input_size": [3, 224, 224], "crop_pct": 1e-320, **HALF}),
+        ("open_clip_config.json", {"preprocess_cfg": []}),
+        ("open_clip_config.json", {"preprocess_cfg": {"size": []}}),
+        ("open_clip_config.json", {"model_cfg": {"vision_cfg": 3}}),
+        ("open_clip_config.json", {"preprocess_cfg": {"mean": [1, 2]}}),
+    ],
+)
+def test_odd_values_are_one_line(name, content, tmp_path):
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(WeightsError, match="cannot be understood") as caught:
+        stated_processor(CARD, tmp_path)
+    assert str(tmp_path / name) in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("policy", ["strict", "card", "folder"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import struct
+import zlib
 
 import pytest
 import torch
@@ -17,6 +19,16 @@ from candor_monai.networks.probes import probe_image
 from candor_monai.utils import UserError, WeightsError
 from tests.networks.images import photo
 from tests.networks.publishers import publish
+
+
+def _png_that_claims(columns, rows):
+    """The head of a PNG file of that many pixels, and hardly a pixel."""
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    head = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(40)))
 
 
 @pytest.fixture
@@ -110,11 +122,29 @@ def test_image_of_the_site(site):
         check_golden(encoder, folder)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema_version": 1}'])
-def test_not_a_golden_embedding(content, site):
+@pytest.mark.parametrize(
+    "content,words",
+    [
+        ("", "the file is empty"),
+        ("[]", "must hold a mapping"),
+        ("{}", "not a golden embedding: encoder, feature"),
+        ('{"schema_version": 1}', "not a golden embedding"),
+        ({"fingerprint": []}, "fingerprint cannot be used"),
+        ({"feature": "text"}, "feature cannot be used"),
+        ({"feature": []}, "feature cannot be used"),
+        ({"feature": [float("nan")] * 32}, "feature cannot be used"),
+        ({"tolerance": None, "image": 3}, "image, tolerance cannot be used"),
+        ({"feature": [1.0]}, "holds 1 numbers, a feature has 32"),
+    ],
+)
+def test_not_a_golden_embedding(content, words, site):
     card, root, folder = site
-    (folder / "golden.json").write_text(content)
-    with pytest.raises(UserError, match="not a golden embedding"):
+    path = folder / "golden.json"
+    if isinstance(content, dict):
+        record_golden(load_encoder(card, weights_dir=root), folder)
+        content = json.dumps(json.loads(path.read_text()) | content)
+    path.write_text(content)
+    with pytest.raises(UserError, match=words):
         load_encoder(card, weights_dir=root)
 
 
@@ -141,6 +171,27 @@ def test_published_values(site):
     wrong = dataclasses.replace(card, golden=GoldenCard("cat.png", "here", (values[0] + 1, *values[1:])))
     with pytest.raises(WeightsError, match="from the publisher's"):
         load_encoder(wrong, weights_dir=root)
+
+
+@pytest.mark.parametrize(
+    "values,content,words",
+    [
+        ((0.5,) * 99, None, "has 99 numbers, the encoder's has 32"),
+        ((), {"feature": 1}, r"tile\.pt: must hold one tensor, holds dict"),
+        ((), b"no tensor", r"tile\.pt: not a tensor file"),
+    ],
+)
+def test_published_values_that_cannot_be_compared(values, content, words, site):
+    card, root, folder = site
+    (folder / "golden").mkdir()
+    photo("chelsea").save(folder / "golden" / "tile.png")
+    if isinstance(content, bytes):
+        (folder / "golden" / "tile.pt").write_bytes(content)
+    else:
+        torch.save(content, folder / "golden" / "tile.pt")
+    golden = GoldenCard("tile.png", "here", values, feature_file="tile.pt")
+    with pytest.raises(WeightsError, match=words):
+        load_encoder(dataclasses.replace(card, golden=golden), weights_dir=root)
 
 
 def test_published_feature_file_and_its_own_processor(site):
@@ -171,6 +222,9 @@ def test_unreadable_image(site):
     (folder / "broken.png").write_bytes(b"no image")
     with pytest.raises(UserError, match="not an image"):
         record_golden(encoder, folder, image=folder / "broken.png")
+    (folder / "vast.png").write_bytes(_png_that_claims(60_000, 60_000))
+    with pytest.raises(UserError, match=r"vast\.png: not an image that can be read: Image size"):
+        record_golden(encoder, folder, image=folder / "vast.png")
     assert not (folder / "golden.json").exists()
     Image.new("L", (8, 8)).save(folder / "grey.png")
     assert record_golden(encoder, folder, image=folder / "grey.png")["image"] == "grey.png"

@@ -44,6 +44,31 @@ def test_the_digest_is_of_the_set_of_ids() -> None:
     assert training_ids_digest(["a", "bc"]) != training_ids_digest(["ab", "c"])
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema_version": "1"},
+        {"findings": "ab"},
+        {"findings": [1, 2]},
+        {"thresholds": None},
+        {"thresholds": ["a", "b"]},
+        {"encoder": []},
+    ],
+)
+def test_a_card_of_another_kind(change, tmp_path) -> None:
+    path = tmp_path / "heads.safetensors"
+    save_heads(path, WEIGHTS, _card() | change)
+    with pytest.raises(WeightsError, match=r"heads\.safetensors: (heads of schema|the card of the heads is not one)"):
+        load_heads(path)
+
+
+def test_a_card_nested_too_deeply(tmp_path) -> None:
+    path = tmp_path / "heads.safetensors"
+    save_file({"weight": torch.ones(1)}, path, metadata={"card": "[" * 100_000})
+    with pytest.raises(WeightsError, match="not a readable heads file"):
+        read_head_card(path)
+
+
 def test_image_ids_are_not_in_the_file(tmp_path) -> None:
     path = tmp_path / "heads.safetensors"
     save_heads(path, WEIGHTS, head_card(["a", "b"], [0.0, 0.0], HeadOptions(), ["secret-study-7"], {}))

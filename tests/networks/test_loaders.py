@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from candor_monai.networks.cards import list_cards, load_card
 from candor_monai.networks.encoders import load_encoder
-from candor_monai.networks.loaders import build_backbone, load_backbone
+from candor_monai.networks.loaders import LOADERS, build_backbone, load_backbone
 from candor_monai.networks.locations import weights_here
 from candor_monai.networks.probes import probe_image
 from candor_monai.utils import UserError, WeightsError
@@ -198,6 +198,80 @@ def test_damaged_files(loader, damage, own):
         load_encoder(card, weights_dir=root)
     words = {"empty": "empty", "truncated": "truncated", "noise": "damaged", "pointer": "Git LFS pointer"}
     assert words[damage] in str(caught.value)
+
+
+BROKEN = {
+    "empty": (b"", "the file is empty"),
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "Git LFS pointer"),
+    "list": (b"[]", "must hold a mapping"),
+    "zeros": (b"\0" * 90, "not JSON"),
+    "deep": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
+}
+CONFIGS = [
+    ("dinov3_s", "config.json"),
+    ("dinov3_s", "preprocessor_config.json"),
+    ("biomedclip", "open_clip_config.json"),
+    ("uni", "config.json"),
+]
+
+
+@pytest.mark.parametrize("name,config", CONFIGS)
+@pytest.mark.parametrize("fault", sorted(BROKEN))
+def test_broken_configs_are_named(name, config, fault, own):
+    card, root, folder = own(name)
+    content, words = BROKEN[fault]
+    (folder / config).write_bytes(content)
+    with pytest.raises(WeightsError) as caught:
+        load_encoder(card, weights_dir=root)
+    assert str(folder / config) in str(caught.value)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("first line\nsecond"), AttributeError(), OSError("no")])
+def test_whatever_a_library_raises_is_one_line(error, own, monkeypatch):
+    card, root, folder = own("uni")
+
+    def fails(card, folder):
+        raise error
+
+    monkeypatch.setitem(LOADERS, "timm", fails)
+    with pytest.raises(WeightsError) as caught:
+        load_encoder(card, weights_dir=root)
+    message = str(caught.value)
+    for part in ("'uni'", str(folder), type(error).__name__, str(error).partition("\n")[0]):
+        assert part in message
+    assert "second" not in message
+
+
+@pytest.mark.parametrize("error", [UserError("as it is"), MemoryError(), KeyboardInterrupt()])
+def test_what_is_not_the_folders_fault_passes(error, own, monkeypatch):
+    card, root, _ = own("uni")
+
+    def fails(card, folder):
+        raise error
+
+    monkeypatch.setitem(LOADERS, "timm", fails)
+    with pytest.raises(type(error)) as caught:
+        load_encoder(card, weights_dir=root)
+    assert caught.value is error
+
+
+def test_a_folder_or_a_dangling_link_in_place_of_the_weights(own):
+    card, root, folder = own("uni")
+    path = _weight_file(folder, card)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(WeightsError, match=rf"{path.name} is a folder"):
+        load_encoder(card, weights_dir=root)
+    path.rmdir()
+    path.symlink_to(folder / "blobs" / "gone")
+    with pytest.raises(WeightsError, match=rf"{path.name} is a link to .*gone, where no file is"):
+        load_encoder(card, weights_dir=root)
+    path.unlink()
+    path.symlink_to(path)
+    with pytest.raises(WeightsError, match=rf"{path.name} is a link"):
+        load_encoder(card, weights_dir=root)
 
 
 def test_pickled_module_is_not_run(tmp_path):

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from candor_monai.networks import check_encoder
+from candor_monai.networks import bundled_encoder, check_encoder, export_encoder_bundle
 from candor_monai.networks.cards import load_card
 from candor_monai.networks.encoders import load_encoder
 from candor_monai.networks.probes import noise_image
@@ -161,12 +161,40 @@ def test_exported_program_with_pickles_is_refused(card_file, tmp_path):
         load_encoder(card_file("exported.yaml"))
 
 
-@pytest.mark.parametrize("content", [b"", b"no program", None])
-def test_damaged_exported_program(content, card_file, tmp_path):
+@pytest.mark.parametrize(
+    "content,words",
+    [
+        (b"", "the file is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "Git LFS pointer"),
+        (b"no program", "not an exported program"),
+        (None, "an exported program"),
+    ],
+)
+def test_damaged_exported_program(content, words, card_file, tmp_path):
     path = tmp_path / "exported" / "model.pt2"
     _export(Small(), path)
     path.write_bytes(path.read_bytes()[:-200] if content is None else content)
-    with pytest.raises(WeightsError, match=r"model\.pt2"):
+    with pytest.raises(WeightsError, match=rf"model\.pt2.*{words}"):
+        load_encoder(card_file("exported.yaml"))
+
+
+@pytest.mark.parametrize("config", [b"[]", b"{}", b'{"config": [1]}', b'{"config": {"a": 1}}', b"[" * 100_000, b"\xff"])
+def test_exported_program_with_a_broken_list_of_tensors(config, card_file, tmp_path):
+    path = tmp_path / "exported" / "model.pt2"
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model/data/weights/model_weights_config.json", config)
+    with pytest.raises(WeightsError, match=r"model\.pt2: not an exported program") as caught:
+        load_encoder(card_file("exported.yaml"))
+    assert "\n" not in str(caught.value)
+
+
+def test_exported_program_with_an_endless_list_of_tensors(card_file, tmp_path):
+    path = tmp_path / "exported" / "model.pt2"
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model/data/weights/model_weights_config.json", bytes(65 << 20))
+    with pytest.raises(WeightsError, match=r"a config of more than 67108864 bytes"):
         load_encoder(card_file("exported.yaml"))
 
 
@@ -227,6 +255,43 @@ def test_mistakes_in_a_module_card(change, words):
         load_encoder({**card, **change})
 
 
+def _factory_that_cannot_be_built_without_memory():
+    model = nn.Conv2d(3, 4, 16, 16, bias=False)
+    with torch.no_grad():
+        model.weight[:, :, 0, 0] = float(model.weight.norm())  # the meta device has no such number
+    return nn.Sequential(model, nn.AdaptiveAvgPool2d(1))
+
+
+def test_a_module_is_never_built_on_the_meta_device(tmp_path):
+    """Neither where it is loaded nor where its exported bundle is."""
+    card = {
+        "name": "mine",
+        "loader": "module",
+        "target": f"{__name__}._factory_that_cannot_be_built_without_memory",
+        "feature_point": "pooled",
+        "dimension": 4,
+        "files": ["weights.pt"],
+        "folder": str(tmp_path),
+        "licence": "none",
+    }
+    torch.save(_factory_that_cannot_be_built_without_memory().state_dict(), tmp_path / "weights.pt")
+    encoder = load_encoder(card)
+    root = export_encoder_bundle(card, tmp_path / "bundle")
+    bundled = bundled_encoder(root / "configs" / "encoder.yaml", root / "models" / "model.pt")
+    assert torch.equal(bundled(noise_image()), encoder(noise_image()))
+
+
+@pytest.mark.parametrize(
+    "text", ["raise RuntimeError('of its own')", "def broken(:", "import no_such_package", "1 / 0"]
+)
+def test_a_module_whose_import_fails(text, tmp_path, monkeypatch):
+    (tmp_path / "own_module_that_fails.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    card = {"name": "mine", "loader": "module", "target": "own_module_that_fails.Net", "feature_point": "pooled"}
+    with pytest.raises(UserError, match=r"target 'own_module_that_fails\.Net' cannot be imported: "):
+        load_encoder({**card, "dimension": 4})
+
+
 def test_monai_bundle(card_file, tmp_path):
     from monai.networks.nets import DenseNet121
 
@@ -251,7 +316,19 @@ def test_monai_bundle(card_file, tmp_path):
     (root / "configs" / "inference.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match="network_def cannot be built"):
         load_encoder(path)
+    for content, words in ((b"[]", "must hold a mapping"), (b"{", "not JSON"), (b"", "the file is empty")):
+        (root / "configs" / "inference.json").write_bytes(content)
+        with pytest.raises(UserError, match=rf"inference\.json: {words}"):
+            load_encoder(path)
+    config["network_def"] = {"_target_": "collections.OrderedDict"}
+    (root / "configs" / "inference.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"network_def must give a torch\.nn\.Module, gave OrderedDict"):
+        load_encoder(path)
     (root / "configs" / "inference.json").unlink()
+    (root / "configs" / "inference.yaml").write_text("network_def: [\n")
+    with pytest.raises(UserError, match=r"inference\.yaml, line 2: not valid YAML"):
+        load_encoder(path)
+    (root / "configs" / "inference.yaml").unlink()
     with pytest.raises(UserError, match=r"holds no inference\.json"):
         load_encoder(path)
 

@@ -8,6 +8,7 @@ import torch
 
 from candor_monai.metrics.auroc_tests import auroc
 from candor_monai.metrics.observations import Observations
+from candor_monai.networks import probing
 from candor_monai.networks.head_files import load_heads, read_head_card, training_ids_digest
 from candor_monai.networks.linear_heads import HeadOptions
 from candor_monai.networks.probing import COLUMNS, ProbeOptions, probe_rows, run_probe
@@ -121,6 +122,18 @@ def test_pooling_is_by_test_positives() -> None:
     findings = [row["auroc"] for row in table if row["level"] == "finding"]
     assert table[-1]["auroc"] == pytest.approx(np.mean(findings), abs=1e-12)
     assert table[-1]["level"] == "task"
+
+
+def test_the_table_is_computed_once(monkeypatch) -> None:
+    calls = []
+    original = probing.resample_auroc
+    monkeypatch.setattr(probing, "resample_auroc", lambda *given: calls.append(1) or original(*given))
+    probe = run_probe(*_cohort(), options=QUICK)
+    first = probe.table()
+    made = len(calls)
+    first[0]["auroc"] = None
+    assert probe.table()[0]["auroc"] is not None  # who changes a row changes a copy
+    assert len(calls) == made == 4  # findings × groups
 
 
 def test_the_table_says_what_the_logits_say() -> None:
