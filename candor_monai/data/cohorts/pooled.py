@@ -62,7 +62,7 @@ class OpenParts:
         return self.root / image
 
 
-def read(source: Source, *, cohorts: Sequence[Any] = (), check_files: Any = True, blank: str | None = None) -> Draft:
+def read(source: Source, *, cohorts: Sequence[Any] = (), check_files: bool = True, blank: str | None = None) -> Draft:
     """Read the parts and put them together.
 
     Args:
