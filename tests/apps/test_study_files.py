@@ -28,7 +28,7 @@ def test_a_cohort_may_have_encoders_ablations_and_options_of_its_own(tmp_path):
     read = study(
         tmp_path,
         """
-encoders: [marker, blind, {name: mine, loader: module, target: x.y, processor: {}, feature_point: pooled}]
+encoders: [marker, blind, {name: mine, loader: module, target: x.y, processor: {}, feature_point: pooled, dimension: 3}]
 cohorts:
 - calibration
 - {cohort: calibration, label: "one/finding", findings: [rare_marker], encoders: [blind, mine], ablations: [k_1]}
@@ -59,13 +59,19 @@ ablations: [unmatched]
         ("encoders: [marker, markr]", "encoders: unknown encoder 'markr'. Did you mean 'marker'?"),
         ("encoders: [marker, marker]", "encoders: 'marker' occurs twice"),
         ("cohorts: [calibration, calibraton]", "cohorts: unknown cohort 'calibraton'"),
-        ("cohorts: [calibration, calibration]", "'calibration' occurs twice (as a folder's name): give one of them a `la"),
+        (
+            "cohorts: [calibration, calibration]",
+            "'calibration' occurs twice (as a folder's name): give one of them a `la",
+        ),
         ("options: {permutation: 99}", "options: unknown option 'permutation'. Did you mean 'permutations'?"),
         ("options: {encoder: blind}", "options: unknown option 'encoder'"),
         ("options: {k: five}", "cohort 'calibration': --k must be a whole number, got 'five'"),
         ("cohorts: [{cohort: calibration, k: 0}]", "cohort 'calibration': "),
         ("cohorts: [{cohort: calibration, ecnoders: [x]}]", "unknown option 'ecnoders'"),
-        ("cohorts: [{cohort: calibration, encoders: [rad_dino]}]", "encoders: unknown encoder of this study 'rad_dino'"),
+        (
+            "cohorts: [{cohort: calibration, encoders: [rad_dino]}]",
+            "encoders: unknown encoder of this study 'rad_dino'",
+        ),
         ("cohorts: [{cohort: calibration, encoders: []}]", "encoders must name at least one"),
         ("encoder: marker", "unknown key 'encoder'. Did you mean 'encoders'?"),
     ],
