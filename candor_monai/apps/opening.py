@@ -173,7 +173,7 @@ def open_context(options: RunOptions, cohort: Cohort, network: Any, output_dir: 
             store_folder(options.features_folder, described["name"], cohort.name, fingerprint), fingerprint
         )
         sources = cohort_sources(cohort)
-    return RunContext(
+    context = RunContext(
         cohort=cohort,
         encoder=plain(described),
         options=recorded(options),
@@ -182,20 +182,32 @@ def open_context(options: RunOptions, cohort: Cohort, network: Any, output_dir: 
         sources=sources,
         left_out=listed_images(options.leave_out),
     )
+    strange = sorted(context.left_out - set(context.image_ids) - set(cohort.rejected["image_id"]))
+    if strange:
+        told = f"{len(strange)} of {len(context.left_out)} ids of --leave_out are none of cohort {cohort.name!r}"
+        context.warn(f"{told}: {', '.join(map(repr, strange[:3]))}{' …' if len(strange) > 3 else ''}.")
+        logger.warning(context.warnings[-1])
+    return context
 
 
 def listed_images(path: Path | None) -> frozenset[str]:
-    """Image ids of a text file, one a line.
+    """Image ids of a text file, one a line, as they stand there.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: it cannot be read, or a line holds a NUL character.
     """
     if path is None:
         return frozenset()
     try:
-        return frozenset(line for line in path.read_text(encoding="utf-8").splitlines() if line)
+        lines = [line.rstrip("\r") for line in path.read_text(encoding="utf-8-sig").split("\n")]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: the list of images to leave out cannot be read: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if "\x00" in line:
+            raise UserError(
+                f"{path}, line {number}: holds a NUL character: a text file of one image id a line is wanted."
+            )
+    return frozenset(line for line in lines if line)
 
 
 def recorded(options: RunOptions) -> dict[str, Any]:

@@ -212,6 +212,7 @@ class RunOptions:
     write_report: bool = _option(flag, True)
     report_images: bool = _option(flag, True)
     report_examples: int = _option(whole(0), 3)
+    published: bool = _option(flag, False)
     progress: bool = _option(flag, True)
     measure: MeasureOptions = field(default_factory=MeasureOptions)
 

@@ -12,169 +12,49 @@ import dataclasses
 import gc
 import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ..data.canonical_cache import CachedPool, CanonicalCache
-from ..data.cohort import REJECTED_COLUMNS
 from ..handlers.companion_files import FILE
-from ..handlers.report import ReportHandler
-from ..handlers.results_saver import columns_of, write_parquet
 from ..handlers.run_context import RunContext
-from ..networks.probing import EmptyPart
 from ..utils.atomic import atomic_write
 from ..utils.errors import UserError
 from ..utils.told import told_briefly
-from ..utils.typed import build
-from ..utils.yaml_files import read_yaml
-from ..visualize.csv_files import plain_text, write_csv
-from ..visualize.figures import write_figures
-from ..visualize.paper_tables import write_paper_tables
-from ..visualize.report import write_report
-from ..visualize.results_files import write_results
-from .ablations import run_ablations
-from .comparison import CellResults, compare, merged, read_cell
+from .ablations import ABLATIONS, run_ablations
+from .comparison import CellResults, read_cell
 from .distributed import go_on_alone, tell
-from .head_agreement import trend_rows
-from .head_study import HeadStudyOptions, run_head_study
-from .head_tables import write_tables
-from .opening import CALIBRATION, open_pool, probe_options, publishers_split_of, recorded, scored_observations
-from .options import RunOptions, name_or_card
+from .opening import CALIBRATION, open_pool, recorded
+from .options import RunOptions
 from .running import claim
+from .study_file import NOT_INHERITED, Study, StudyCell, StudyCohort, read_study, safe, study_cells
+from .study_plan import plan_study, speed_record, tell_plan
+from .study_results import ranking_text, write_comparison, write_whole_study
 from .workflow import running_workflow
 
 logger = logging.getLogger(__name__)
 
 # Keys that change how a file becomes a canonical image.
 DECODED_BY = ("image_size", "decoding")
-HEAD_TABLES = ("head_errors", "rules", "error_detection")
-TABLES = (
-    *("discordance", "ranking", "comparisons", "overlap", "agreement"),
-    *("probe", *HEAD_TABLES, "trends", "retention", "ablations"),
+MARKER = "cell.json"
+# Options that do not change a cell's numbers.
+_OWN = (
+    *("output_dir", "feature_dir", "dataset_dir", "progress", "encoder", "cohort"),
+    *("write_report", "report_images", "report_examples", *NOT_INHERITED, "leave_out"),
 )
-# Keys that a cell must not inherit from the study that it is a part of.
-_NOT_INHERITED = ("encoders", "cohorts", "study", "ablations")
-
-
-@dataclass(frozen=True)
-class StudyFile:
-    """What a file of ``configs/studies`` may say; :class:`Study` says what each part means."""
-
-    name: str = "study"
-    title: str = ""
-    encoders: Sequence[str | Mapping[str, Any]] | None = None
-    cohorts: Sequence[str | Mapping[str, Any]] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    ablations: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        for key in ("encoders", "cohorts"):
-            if getattr(self, key) is not None and not getattr(self, key):
-                raise UserError(f"{key} must name at least one; without the key the run's own is taken.")
-
-
-@dataclass(frozen=True)
-class Study:
-    """What is run.
-
-    Args:
-        name: of the study.
-        encoders: names or cards.
-        cohorts: names or cards; a mapping with ``cohort`` and further keys sets these for its cells alone.
-        options: overrides for every cell.
-        ablations: names of ablations (:mod:`candor_monai.apps.ablations`).
-    """
-
-    name: str
-    encoders: tuple[Any, ...]
-    cohorts: tuple[dict[str, Any], ...]
-    options: dict[str, Any]
-    ablations: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class StudyCell:
-    """One encoder on one cohort of a study.
-
-    Args:
-        encoder: name or card.
-        cohort: overrides that choose the cohort.
-        folder: where its results go.
-    """
-
-    encoder: Any
-    cohort: dict[str, Any]
-    folder: Path
-
-    @property
-    def name(self) -> str:
-        """Folder name of the cell."""
-        return self.folder.name
-
-
-def read_study(options: RunOptions) -> Study:
-    """The study that the options name: a file of configs/studies, or lists of encoders and cohorts.
-
-    Raises:
-        UserError: an unknown key, or nothing to study.
-    """
-    file = StudyFile()
-    if options.study is not None:
-        from ..utils.names import unknown
-        from ..utils.resources import resource
-
-        path = options.study
-        if not isinstance(path, Path):
-            shipped = {p.stem: p for p in resource("configs", "studies").glob("*.yaml")}
-            if str(path) not in shipped:
-                raise unknown("study", str(path), shipped)
-            path = shipped[str(path)]
-        said = {key: value for key, value in read_yaml(path).items() if value is not None}
-        file = build(StudyFile, said, str(path), lenient=True)
-    encoders = options.encoders or file.encoders or (options.encoder,)
-    cohorts = options.cohorts or file.cohorts or (None,)
-    return Study(
-        name=file.name,
-        encoders=tuple(name_or_card("encoders", encoder) for encoder in encoders),
-        cohorts=tuple(_cohort_overrides(cohort) for cohort in cohorts),
-        options=dict(file.options),
-        ablations=tuple(options.ablations or file.ablations),
-    )
-
-
-def study_cells(study: Study, output_dir: Path) -> list[StudyCell]:
-    """The cells, cohort by cohort.
-
-    Raises:
-        UserError: two cells would share a folder.
-    """
-    cells = []
-    for cohort in study.cohorts:
-        for encoder in study.encoders:
-            parts = [str(cohort.get("label") or cohort.get("cohort", "cohort")), _name(encoder)]
-            name = "--".join(re.sub(r"[^A-Za-z0-9._-]", "_", part) for part in parts)
-            overrides = {key: value for key, value in cohort.items() if key != "label"}
-            cells.append(StudyCell(encoder, overrides, output_dir / "cells" / name))
-    names = [cell.name for cell in cells]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"two cells of the study are called {name}: give one of the cohorts a `label`.")
-    return cells
 
 
 @told_briefly
 def run_study(options: RunOptions, output_dir: Path) -> list[dict[str, Any]]:
-    """Run what is missing of a study and compare its encoders on each cohort.
+    """Run what is missing of a study and compare its encoders on each cohort; what will be run is told first.
 
     Args:
         options: of the run that asked for it.
-        output_dir: results of each cohort go here, or into a folder a cohort where there are several.
+        output_dir: results of the study go here; those of a cohort in a folder of its label where there are several.
 
     Returns:
         one document of results.json a cohort.
@@ -186,19 +66,44 @@ def run_study(options: RunOptions, output_dir: Path) -> list[dict[str, Any]]:
     claim(output_dir)
     cells = study_cells(study, output_dir)
     runner = CellRunner(running_workflow(), study, options, output_dir)
-    tell(f"study {study.name}: {len(study.encoders)} encoders × {len(study.cohorts)} cohorts")
-    contexts = {cell.name: runner.encode(cell) for cell in cells}
+    opened = [[runner.open(cell) for cell in members] for members in cells]
+    planned = [
+        runner.planned(own, cohort) for cohort, members in zip(study.cohorts, opened, strict=True) for own in members
+    ]
+    tell(tell_plan(study.name, plan_study(planned, output_dir)))
+    contexts = [[runner.encode(own) for own in members] for members in opened]
     go_on_alone()
-    documents = []
-    for cohort in study.cohorts:
-        members = [cell for cell in cells if cell.cohort == {k: v for k, v in cohort.items() if k != "label"}]
-        left_out = runner.common_images([contexts[cell.name] for cell in members])
-        results = [runner.score(cell, contexts[cell.name], left_out) for cell in members]
-        folder = output_dir if len(study.cohorts) == 1 else output_dir / _folder(cohort)
-        changed = run_ablations(study.ablations, members, results, runner.variant)
-        scored = {cell.encoder: contexts[member.name] for cell, member in zip(results, members, strict=True)}
-        documents.append(write_comparison(results, folder, scored, options, runner.pool, changed))
-    return documents
+    found = []
+    for cohort, members, parts, own in zip(study.cohorts, cells, contexts, opened, strict=True):
+        left_out = runner.common_images(parts)
+        results = [runner.score(cell, context, left_out) for cell, context in zip(members, parts, strict=True)]
+        folder = output_dir if len(study.cohorts) == 1 else output_dir / safe(cohort.label)
+        changed = run_ablations(cohort.ablations, members, results, runner.variant)
+        scored = {result.encoder: context for result, context in zip(results, parts, strict=True)}
+        found.append(write_comparison(cohort.label, results, folder, scored, own[0].options, runner.pool, changed))
+        tell(ranking_text(found[-1].document["ranking"]))
+        tell(f"Results: {folder}")
+    if len(found) > 1:
+        write_whole_study(found, output_dir, runner.pool)
+        tell(f"Results of all cohorts: {output_dir}")
+    return [part.document for part in found]
+
+
+@dataclass(frozen=True)
+class OpenedCell:
+    """A cell before its work.
+
+    Args:
+        cell: the cell.
+        context, options: as its own run has them.
+        images, views: images and occluded views without a feature.
+    """
+
+    cell: StudyCell
+    context: RunContext
+    options: RunOptions
+    images: int
+    views: int
 
 
 class CellRunner:
@@ -220,13 +125,46 @@ class CellRunner:
         cache = CanonicalCache(options.cache_mb << 20, options.cache_disk_mb << 20)
         self.pool = CachedPool(open_pool(options), cache)
 
-    def encode(self, cell: StudyCell) -> RunContext:
-        """Encode what the cell's features lack; gives its context, without the encoder in memory."""
+    def open(self, cell: StudyCell) -> OpenedCell:
+        """The cell before any work: all that it needs is there, or it is told now; no encoder stays in memory."""
         workflow = self._workflow(cell, "encode", {})
-        workflow.run()
-        context: RunContext = workflow.parser.get_parsed_content("context")
-        del workflow
+        parsed = workflow.parser.get_parsed_content
+        parsed("embedding::dataloader")  # counts what the store lacks, the same on every process
+        views = parsed("occlusion::dataloader")
+        context: RunContext = parsed("context")
+        missing = 0 if isinstance(views, list) else int(views.records.missing.sum())
+        opened = OpenedCell(cell, context, parsed("options"), context.counts.get("images_encoded", 0), missing)
+        del workflow, parsed, views
         gc.collect()
+        return opened
+
+    def planned(self, opened: OpenedCell, cohort: StudyCohort) -> dict[str, Any]:
+        """What there is to do for a cell, as :func:`~.study_plan.plan_study` takes it."""
+        cell, context = opened.cell, opened.context
+        main = _read_stamp(cell.folder)
+        current = main is not None and not opened.images and main == self._stamp(context, main.get("left_out", ()))
+        there = [self._variant(cell, name, ABLATIONS[name], main) for name in cohort.ablations] if current else []
+        return {
+            "name": cell.name,
+            "encoder": context.encoder["name"],
+            "cohort": safe(cohort.label),
+            "images": len(context.cohort),
+            "to_encode": opened.images,
+            "views": opened.views,
+            "scored": current,
+            "ablations": (len(cohort.ablations), sum(_read_stamp(folder) == stamp for folder, stamp in there)),
+        }
+
+    def encode(self, opened: OpenedCell) -> RunContext:
+        """Encode what the cell's features lack; gives its context, without the encoder in memory."""
+        cell, context = opened.cell, opened.context
+        if opened.images or opened.views:
+            workflow = self._workflow(cell, "encode", {})
+            workflow.run()
+            context = workflow.parser.get_parsed_content("context")
+            del workflow
+            gc.collect()
+            speed_record(cell.folder, opened.images, context.seconds.get("encode", 0.0))
         stored = int(context.features()[1].sum())
         tell(f"  {cell.name}: {stored} of {len(context.cohort)} images have features")
         return context
@@ -234,38 +172,40 @@ class CellRunner:
     def score(self, cell: StudyCell, context: RunContext, left_out: Sequence[str]) -> CellResults:
         """The cell's results, run only when they are not those of the present features and options."""
         stamp = self._stamp(context, left_out)
-        marker = cell.folder / "cell.json"
-        if marker.is_file() and (cell.folder / FILE).is_file():
-            try:
-                if json.loads(marker.read_text(encoding="utf-8")) == stamp:
-                    print(f"  {cell.name}: results are there", flush=True)
-                    return read_cell(cell.folder)
-            except (ValueError, UserError):
-                logger.warning("%s: results cannot be read and are made again", cell.folder)
-        print(f"  {cell.name}: scoring", flush=True)
-        overrides: dict[str, Any] = {"write_report": False}
-        if left_out:
-            path = cell.folder / "left_out.txt"
-            atomic_write(path, "\n".join(left_out) + "\n")
-            overrides["leave_out"] = str(path)
-        self._workflow(cell, "score", overrides).run()
-        gc.collect()
-        atomic_write(marker, json.dumps(stamp, indent=1, sort_keys=True) + "\n")
-        return read_cell(cell.folder)
+        found = _done(cell.folder, stamp)
+        if found is not None:
+            tell(f"  {cell.name}: results are there")
+            return found
+        tell(f"  {cell.name}: scoring")
+        self._workflow(cell, "score", {"write_report": False, **_leave_out(cell.folder, left_out)}).run()
+        return self._finished(cell.folder, stamp)
 
     def variant(self, cell: StudyCell, name: str, overrides: dict[str, Any]) -> CellResults:
-        """The cell scored (and encoded where needed) with other options, in a folder of its own."""
-        folder = cell.folder.parent.parent / "ablations" / f"{cell.name}--{name}"
+        """The cell scored (and encoded where needed) with other options, in a folder of its own.
+
+        It depends on all that the cell's own results depend on, which come first.
+        """
+        main = _read_stamp(cell.folder) or {}
+        folder, stamp = self._variant(cell, name, overrides, main)
+        found = _done(folder, stamp)
+        if found is not None:
+            return found
         changed = dataclasses.replace(cell, folder=folder)
-        marker = folder / "cell.json"
-        stamp = {"overrides": json.loads(json.dumps(overrides, default=str)), "config": self._digest(cell)}
-        if marker.is_file() and json.loads(marker.read_text(encoding="utf-8")) == stamp:
-            return read_cell(folder)
         slim = {"write_report": False, "probe": False, "retention": False, **overrides}
         self._workflow(changed, "encode", slim).run()
-        self._workflow(changed, "score", slim).run()
+        self._workflow(changed, "score", {**slim, **_leave_out(folder, main.get("left_out", ()))}).run()
+        return self._finished(folder, stamp)
+
+    def _variant(
+        self, cell: StudyCell, name: str, overrides: Mapping[str, Any], main: Any
+    ) -> tuple[Path, dict[str, Any]]:
+        """Folder and stamp of a cell's ablation."""
+        folder = cell.folder.parent.parent / "ablations" / f"{cell.name}--{name}"
+        return folder, json.loads(json.dumps({"main": main, "overrides": overrides}, default=str))
+
+    def _finished(self, folder: Path, stamp: dict[str, Any]) -> CellResults:
         gc.collect()
-        atomic_write(marker, json.dumps(stamp, indent=1, sort_keys=True) + "\n")
+        atomic_write(folder / MARKER, json.dumps(stamp, indent=1, sort_keys=True) + "\n")
         return read_cell(folder)
 
     def common_images(self, contexts: Sequence[RunContext]) -> list[str]:
@@ -282,7 +222,7 @@ class CellRunner:
 
         config = copy.deepcopy(self.config)
         config.pop("_meta_", None)
-        config.update(dict.fromkeys(_NOT_INHERITED))
+        config.update(dict.fromkeys(NOT_INHERITED))
         config.update(
             {
                 "run_ids": [run_id],
@@ -323,163 +263,31 @@ class CellRunner:
             )
         )
 
-    def _digest(self, cell: StudyCell) -> dict[str, Any]:
-        return {"encoder": str(cell.encoder), "cohort": {k: str(v) for k, v in cell.cohort.items()}}
 
-
-# Options that do not change a cell's numbers.
-_OWN = (
-    *("output_dir", "feature_dir", "dataset_dir", "progress", "encoder", "cohort"),
-    *("write_report", "report_images", "report_examples", *_NOT_INHERITED, "leave_out"),
-)
-
-
-def write_comparison(
-    cells: Sequence[CellResults],
-    folder: Path,
-    contexts: Mapping[str, RunContext],
-    options: RunOptions,
-    pool: Any,
-    ablations: Sequence[dict[str, Any]] = (),
-) -> dict[str, Any]:
-    """Compare cells of one cohort and write everything: results, tables, figures and the report.
-
-    Args:
-        cells: one an encoder.
-        folder: where the files go.
-        contexts: by encoder name: where its features are.
-        options: of the run that asked for it.
-        pool: decodes the report's pictures.
-        ablations: rows of ablations.csv.
-
-    Returns:
-        the document of results.json.
-    """
-    document = merged(cells, compare(cells, probe_table(cells)))
-    if options.probe:
-        document |= head_tables(cells, contexts, options, document["warnings"], folder / "tables")
-    for name in ("probe", "retention"):
-        rows = [row for cell in cells for row in cell.results.get(name) or ()]
-        if rows:
-            document[name] = rows
-    if ablations:
-        document["ablations"] = list(ablations)
-    queries = pd.concat([cell.queries for cell in cells], ignore_index=True)
-    candidates = pd.read_parquet(cells[0].folder / "candidates.parquet")
-    rejected = pd.read_csv(cells[0].folder / "rejected.csv", dtype=str, keep_default_na=False).map(plain_text)
-    write_parquet(folder / "queries.parquet", queries)
-    write_parquet(folder / "candidates.parquet", candidates)
-    write_csv(folder / "rejected.csv", rejected, REJECTED_COLUMNS)
-    for name in TABLES:
-        if document.get(name):
-            write_csv(folder / f"{name}.csv", document[name], columns_of(document[name]))
-    write_results(folder / "results.json", document)
-    write_figures(folder / "figures", document)
-    write_paper_tables(folder / "tables", document)
-    if options.write_report:
-        one = ReportHandler(next(iter(contexts.values())), pool)
-        features = {name: ReportHandler(context).features() for name, context in contexts.items()}
-        write_report(
-            folder / "report.html",
-            document,
-            queries,
-            candidates,
-            rejected,
-            one.thumbnails(),
-            images=options.report_images and one.context.cohort.features is None,
-            features=lambda name, image_ids: features[name](name, image_ids),
-            examples=options.report_examples,
-        )
-    print(ranking_text(document["ranking"]), flush=True)
-    print(f"Results: {folder}", flush=True)
-    return document
-
-
-def head_tables(
-    cells: Sequence[CellResults],
-    contexts: Mapping[str, RunContext],
-    options: RunOptions,
-    warnings: list[str],
-    folder: Path,
-) -> dict[str, list[dict[str, Any]]]:
-    """Tables of the heads' errors, of rules over several heads, of error detection, and of trends.
-
-    Args:
-        cells: one an encoder.
-        contexts: by encoder name.
-        options: of the run.
-        warnings: what a reader must know is added here; so is why there are no tables.
-        folder: where the table of error detection goes as Markdown, LaTeX and CSV (r and confidence of Table 3).
-    """
-    first = contexts[cells[0].encoder]
-    _, present = first.features()
-    rows = np.flatnonzero(present)
-    observations = scored_observations(first).take(rows)
-    split = publishers_split_of(first.cohort)
-    features = {name: (lambda c=context: c.features()[0][rows]) for name, context in contexts.items()}
-    asked = HeadStudyOptions(probe=probe_options(options), measure=options.measure, margin=False)
+def _read_stamp(folder: Path) -> dict[str, Any] | None:
+    """What a folder's results depend on, as :data:`MARKER` keeps it; None where it is missing or cannot be read."""
     try:
-        found = run_head_study(features, observations, split and [split[row] for row in rows.tolist()], asked)
-    except EmptyPart as reason:
-        warnings.append(f"no tables of head errors: {reason}")
+        stamp = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return stamp if isinstance(stamp, dict) else None
+
+
+def _done(folder: Path, stamp: Mapping[str, Any]) -> CellResults | None:
+    """The results of a folder, if they were made from what the stamp says and can be read."""
+    if _read_stamp(folder) != stamp or not (folder / FILE).is_file():
+        return None
+    try:
+        return read_cell(folder)
+    except UserError:
+        logger.warning("%s: results cannot be read and are made again", folder)
+        return None
+
+
+def _leave_out(folder: Path, images: Sequence[str]) -> dict[str, str]:
+    """The override that leaves images out, written to a file of the folder."""
+    if not images:
         return {}
-    warnings.extend(text for text in found.warnings if text not in warnings)
-    detection = next(table for table in found.tables if table.name == "table_3")
-    write_tables([dataclasses.replace(detection, name="error_detection")], folder, found.warnings)
-    by_encoder = {cell.encoder: cell.rows for cell in cells}
-    cards = {cell.encoder: cell.results["encoders"][0] for cell in cells}
-    trends = trend_rows(found.probe, by_encoder, cards, {}, observations.task)
-    kept = {name: rows for name, rows in found.results().items() if name in HEAD_TABLES and rows}
-    return {**kept, "trends": trends}
-
-
-def probe_table(cells: Sequence[CellResults]) -> pd.DataFrame | None:
-    """Heads' AUROC and LogME by encoder and finding, where heads were trained."""
-    rows = [
-        {
-            "encoder": cell.encoder,
-            "finding": row["finding"],
-            "head_auroc": np.nan if row.get("auroc") is None else row["auroc"],
-            "logme": np.nan if row.get("logme") is None else row["logme"],
-        }
-        for cell in cells
-        for row in cell.results.get("probe") or ()
-        if row["level"] == "finding"
-    ]
-    return pd.DataFrame(rows) if rows else None
-
-
-def ranking_text(ranking: Sequence[dict[str, Any]]) -> str:
-    """The ranking of the task, or of the findings where the task has no pooled value, for the terminal."""
-    rows = [row for row in ranking if row["finding"] is None]
-    if not any(row["D"] is not None for row in rows):
-        rows = [row for row in ranking if row["finding"] is not None]
-    lines = []
-    for row in rows:
-        what = f"{row['finding']}: " if row["finding"] else ""
-        if row["D"] is None:
-            lines.append(f"  -  {what}{row['encoder']}: {row['reason']}")
-            continue
-        best = {True: ", not worse than the best", False: "", None: ""}[row["not_worse_than_best"]]
-        p = "" if row["p_best"] is None else f", p = {row['p_best']:.4f} against as many blind encoders"
-        lines.append(f"  {row['rank']}. {what}{row['encoder']}: D = {row['D']:.3f}{best}{p}")
-    return "\n".join(lines)
-
-
-def _cohort_overrides(cohort: Any) -> dict[str, Any]:
-    if cohort is None:
-        return {}
-    if isinstance(cohort, dict) and "cohort" in cohort:
-        return dict(cohort)
-    card = name_or_card("cohorts", cohort)
-    return {"cohort": str(card) if isinstance(card, Path) else card}
-
-
-def _folder(cohort: dict[str, Any]) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", str(cohort.get("label") or cohort.get("cohort", "cohort")))
-
-
-def _name(encoder: Any) -> str:
-    if isinstance(encoder, dict):
-        return str(encoder.get("name", "encoder"))
-    return encoder.stem if isinstance(encoder, Path) else str(encoder)
+    path = folder / "left_out.txt"
+    atomic_write(path, "\n".join(images) + "\n")
+    return {"leave_out": str(path)}

@@ -13,7 +13,7 @@ from ..utils.names import unknown
 from ..utils.resources import resource
 from ..utils.told import told_once
 from ..utils.yaml_files import read_yaml
-from .options import RunOptions, name_or_card
+from .options import RunOptions
 
 # Any of these makes the whole job a study of several encoders or cohorts.
 STUDY_KEYS = ("encoders", "cohorts", "study", "ablations")
@@ -127,19 +127,14 @@ def check_run(run_ids: Sequence[str]) -> None:
 
 @told_once
 def check_names(options: RunOptions) -> None:
-    """Encoder, cohort and task that the options name are known, or the run ends here.
+    """What the options name (encoders, cohorts, task, study, ablations) is known, or the run ends here.
 
     Raises:
         SystemExit: names the nearest known one.
     """
-    from ..data.cohorts.cards import load_card as load_cohort_card
     from ..data.tasks import load_task
-    from ..networks.cards import load_card as load_encoder_card
+    from .study_file import read_study
 
-    for encoder in options.encoders or (options.encoder,):
-        load_encoder_card(name_or_card("encoder", encoder))  # type: ignore[arg-type]
-    for cohort in options.cohorts or (options.cohort,):
-        named = cohort.get("cohort", cohort) if isinstance(cohort, dict) else cohort
-        load_cohort_card(name_or_card("cohort", named))  # type: ignore[arg-type]
+    read_study(options)  # one encoder on one cohort is the smallest
     if options.task is not None:
         load_task(options.task)

@@ -35,6 +35,7 @@ SHIPPED = (
     "openi",
     "padchest",
     "pcam",
+    "pooled",
     "rsna",
     "table",
     "vindr_cxr",
