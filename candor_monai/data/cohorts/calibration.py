@@ -36,7 +36,7 @@ def read(source: Source, *, phantom_seed: int = SEED, write: bool = True) -> Dra
     else:
         source.at(folder)
         rows = zip((LABEL_COLUMNS, BOX_COLUMNS), phantom_tables(plan_phantoms(int(phantom_seed))), strict=True)
-        table, boxes = (pd.DataFrame(part, columns=columns).astype(str) for columns, part in rows)
+        table, boxes = (pd.DataFrame(part, columns=list(columns)).astype(str) for columns, part in rows)
     records = table[["image_id", "image", "patient_id", "site", "view"]].copy()
     codes = (table[list(FINDINGS)] == "1").to_numpy()
     draft = Draft(records, tuple(FINDINGS), (codes * (POSITIVE - NEGATIVE) + NEGATIVE).astype("int8"))
