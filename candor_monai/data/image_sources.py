@@ -12,11 +12,9 @@ import numpy as np
 from candor_monai.utils.errors import DecodeError, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from .encode_loader import Pool
 
-Results = TypeVar("Results", bound="Iterable[object]")
+Results = TypeVar("Results")
 
 
 def opened(source: Callable[[int], str | Path | bytes], index: int) -> str | Path | bytes | DecodeError:

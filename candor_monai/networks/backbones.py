@@ -247,10 +247,11 @@ class CallableBackbone(_Wrapped):
         out = self.model(x) if self.layer is None else self._layer_out(x, self.layer)
         if self.output is not None:
             out = out[self.output]
-        if not isinstance(out, Tensor) or out.ndim not in (2, 3, 4):
-            what = f"{tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+        plain = isinstance(out, Tensor) and out.layout == torch.strided and not out.is_complex()
+        if not plain or out.ndim not in (2, 3, 4):
+            what = f"{tuple(out.shape)} {out.dtype} {out.layout}" if isinstance(out, Tensor) else type(out).__name__
             raise TypeError(
-                "the model must return a tensor (B, d), (B, tokens, d) or (B, d, h, w); it returned "
+                "the model must return a dense real tensor (B, d), (B, tokens, d) or (B, d, h, w); it returned "
                 f"{what}. kwargs.output picks one of several outputs, kwargs.layer an inner layer."
             )
         return out

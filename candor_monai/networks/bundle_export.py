@@ -26,6 +26,7 @@ from .weights import check_sha256, load_strict, read_state
 SCHEMA_URL = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"
 WEIGHTS = "models/model.pt"
 CARD = "configs/encoder.yaml"
+_WRITTEN = (WEIGHTS, CARD, "configs/metadata.json", "configs/inference.yaml", "docs/README.md", "LICENSE")
 
 _ALREADY = {"exported": "an exported program", "monai_bundle": "a MONAI bundle"}  # loaders that are not exported again
 _NOT_CONFIG = ("transformers_version", "architectures", "model_type", "dtype", "torch_dtype", "_name_or_path")
@@ -44,7 +45,7 @@ def export_encoder_bundle(
 
     Args:
         encoder: name, path or content of a card.
-        folder: the bundle's root; made when absent, and must hold no bundle yet.
+        folder: the bundle's root; made when absent, and must hold no bundle yet nor any file that would be replaced.
         weights_dir: folder with one folder an encoder.
         version: the bundle's own version.
 
@@ -52,8 +53,8 @@ def export_encoder_bundle(
         the bundle's root.
 
     Raises:
-        UserError: the folder holds a bundle already or is a file, or the encoder is a bundle or an exported program
-            itself, or names no class of its own.
+        UserError: the folder holds a bundle or a file of one already, or is a file; or the encoder is a bundle or an
+            exported program itself, or names no class of its own.
         WeightsError: the weights are missing or wrong.
     """
     root, card = Path(folder), load_card(encoder)
@@ -81,6 +82,9 @@ def _check_exportable(card: EncoderCard, root: Path) -> None:
         raise UserError(f"{root}: holds a bundle already; name another folder.")
     if root.exists() and not root.is_dir():
         raise UserError(f"{root}: is a file; name a folder for the bundle.")
+    there = next((name for name in _WRITTEN if (root / name).exists()), None)
+    if there is not None:
+        raise UserError(f"{root}: holds {there} already, which would be lost; name another folder.")
     if card.loader in _ALREADY:
         raise UserError(f"encoder {card.name!r} is {_ALREADY[card.loader]} itself and cannot be exported again.")
     if card.loader == "transformers" and str(card.architecture).startswith("Auto"):

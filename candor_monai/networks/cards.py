@@ -12,6 +12,8 @@ from typing import Any
 from candor_monai.utils import UserError, plain, read_yaml, resource, unknown
 from candor_monai.utils.typed import build
 
+from .key_maps import KEY_MAPS
+
 #: Raised when the same card and weights would give other features than before; part of every fingerprint.
 CODE_VERSION = 1
 
@@ -21,6 +23,7 @@ INTERPOLATIONS = ("bilinear", "bicubic")
 ORDERS = ("resize_rescale", "rescale_resize")
 POLICIES = ("strict", "card", "folder")
 LOADERS = ("transformers", "timm", "open_clip", "torchvision", "module", "exported", "monai_bundle")
+LONGEST_NAME = 100
 LARGEST_SIDE = 16_384  # pixels; no encoder sees images of more
 GATES = ("open", "gated", "none")
 
@@ -199,14 +202,44 @@ class EncoderCard:
             )
         if "mean_patch" in self.points and self.prefix_tokens is None:
             raise UserError("mean_patch needs prefix_tokens: how many tokens stand before the patch tokens.")
-        for key in self.keys:
-            _one_of("keys", key, ("prefix", "ignore", "nested", "map"))
+        self._check_name()
+        self._check_keys()
+        if self.package is not None and not (self.package and self.files):
+            raise UserError("package needs a name, and files: which file of the package holds the weights.")
+        if self.seed is not None and not 0 <= self.seed < 1 << 63:
+            raise UserError(f"seed must be 0 to 2^63 - 1, got {self.seed}.")
+        for name in ("prefix_tokens", "patches", "parameters"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise UserError(f"{name} must not be negative, got {value}.")
         if self.loader == "module" and not self.target:
             raise UserError("loader 'module' needs target: the dotted name of a class or function.")
         if self.loader in ("timm", "transformers", "torchvision") and not self.architecture:
             raise UserError(f"loader {self.loader!r} needs architecture: the library's name of the model.")
         for variant in self.processors:
             self.processor_named(variant)
+
+    def _check_name(self) -> None:
+        """A name is also a folder's below ``weights_dir``, and part of a feature store's."""
+        odd = [c for c in self.name if c in "/\\" or not c.isprintable()]
+        if odd or self.name.strip() in ("", ".", "..") or len(self.name) > LONGEST_NAME:
+            raise UserError(
+                f"name must be one to {LONGEST_NAME} printable characters without / and \\, got {self.name[:40]!r}."
+            )
+
+    def _check_keys(self) -> None:
+        for key, value in self.keys.items():
+            _one_of("keys", key, ("prefix", "ignore", "nested", "map"))
+            several = [value] if isinstance(value, str) else value
+            if key != "ignore":
+                if not isinstance(value, str):
+                    raise UserError(f"keys.{key} must be text, got {value!r}.")
+            elif not isinstance(several, list | tuple) or not all(isinstance(item, str) for item in several):
+                raise UserError(f"keys.ignore must be a list of texts, got {value!r}.")
+            else:
+                object.__setattr__(self, "keys", {**self.keys, "ignore": tuple(several)})
+        if "map" in self.keys:
+            _one_of("keys.map", self.keys["map"], tuple(KEY_MAPS))
 
     def processor_named(self, variant: str | None) -> ProcessorCard | None:
         """The card's processor, or the one of ``processors`` with this name.
@@ -259,7 +292,8 @@ def load_card(card: str | Path | Mapping[str, Any] | EncoderCard) -> EncoderCard
         content.setdefault("name", path.stem)
         if content.get("folder") is not None:
             content["folder"] = str(path.parent / str(content["folder"]))
-    content.setdefault("title", content.get("name"))
+    if "name" in content:
+        content.setdefault("title", content["name"])
     return build(EncoderCard, content, where)
 
 

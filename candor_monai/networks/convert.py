@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from candor_monai.utils import UserError, WeightsError, atomic_path, first_line
 
 from .cards import EncoderCard, load_card
-from .weights import file_sha256, read_state
+from .weights import check_torch_file, file_sha256, read_state
 
 #: What a pickled module may be made of. Nothing here runs anything but the making of tensors and modules.
 _ALLOWED = {
@@ -102,6 +102,7 @@ def _state(source: Path) -> dict[str, Tensor]:
 
 
 def _unpickle(source: Path) -> Any:
+    check_torch_file(source)
     try:
         return torch.load(source, map_location="cpu", weights_only=False, pickle_module=_restricted())
     except _RefusedError as error:

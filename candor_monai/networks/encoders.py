@@ -239,17 +239,24 @@ def load_encoder(
         raise unknown(f"feature point of encoder {card.name!r}", feature_point, card.points)
     where = checked_device(device)
     loaded = load_backbone(card, weights_dir, download=download, processor=processor)
-    module = FrozenEncoder(
-        loaded.backbone,
-        card,
-        EncoderProcessor(loaded.processor),
-        feature_point,
-        precision,
-        channels_last,
-        loaded.provenance,
-    )
-    _ = module.fingerprint  # of the weights as loaded, before they leave the processor
-    module.to(where)
+    try:
+        module = FrozenEncoder(
+            loaded.backbone,
+            card,
+            EncoderProcessor(loaded.processor),
+            feature_point,
+            precision,
+            channels_last,
+            loaded.provenance,
+        )
+        _ = module.fingerprint  # of the weights as loaded, before they leave the processor
+        module.to(where)
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # a module of unknown origin may not even be one that can be moved or read
+        raise WeightsError(
+            f"encoder {card.name!r} cannot be frozen and moved to {where}: {type(error).__name__}: {first_line(error)}"
+        ) from error
     if compile:
         module.compile()
     if self_check:
@@ -280,7 +287,7 @@ def checked_device(device: str | torch.device) -> torch.device:
     """
     try:
         found = torch.device(device)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise UserError(f"device {device!r} is not one; use cpu, cuda, cuda:0, … or mps.") from None
     if found.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device {device!r}: torch finds no CUDA device on this machine; use --device cpu.")

@@ -35,8 +35,7 @@ def stated_processor(card: EncoderCard, folder: Path) -> ProcessorCard | None:
         try:
             found = reader(content)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            what = f"{first_line(error)} is missing" if isinstance(error, KeyError) else first_line(error)
-            raise WeightsError(f"{path}: states a processor that cannot be understood: {what}") from error
+            raise WeightsError(f"{path}: states a processor that cannot be understood: {first_line(error)}") from error
         if found is not None:
             return found
     return None

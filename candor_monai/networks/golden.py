@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from candor_monai.utils import UserError, WeightsError, atomic_write, first_line, read_json
+from candor_monai.utils import UserError, WeightsError, atomic_write, first_line, os_reason, read_json
 
 from .cards import GoldenCard
 from .encoders import FrozenEncoder
@@ -200,7 +200,7 @@ def _pixels(image: str | Path | None, encoder: FrozenEncoder) -> Tensor:
         with Image.open(image) as opened:
             array = np.array(opened.convert("RGB"))
     except Exception as error:  # Pillow raises many kinds for a damaged or oversized image
-        raise UserError(f"{image}: not an image that can be read: {first_line(error)}") from error
+        raise UserError(f"{image}: not an image that can be read: {os_reason(error)}") from error
     return torch.from_numpy(array).permute(2, 0, 1)[None].contiguous().to(device)
 
 
@@ -212,7 +212,7 @@ def _pixels_sha256(image: str | Path | None) -> str:
     try:
         return hashlib.sha256(Path(image).read_bytes()).hexdigest()
     except OSError as error:
-        raise UserError(f"{image}: cannot be read: {error.strerror}") from error
+        raise UserError(f"{image}: cannot be read: {os_reason(error)}") from error
 
 
 def _read(golden: str | Path | Mapping[str, Any]) -> tuple[dict[str, Any], Path | None]:

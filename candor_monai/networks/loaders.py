@@ -83,8 +83,8 @@ def build_backbone(card: EncoderCard, folder: Path | None = None) -> Backbone:
         raise
     except (TypeError, ValueError, KeyError, RuntimeError, AssertionError, AttributeError) as error:
         raise UserError(
-            f"encoder {card.name!r}: {card.loader} cannot build {card.architecture or card.target!r} with the card's "
-            f"kwargs: {first_line(error, 300)}"
+            f"encoder {card.name!r}: {card.loader} cannot build {card.architecture or card.target or 'the model'!r} "
+            f"from the card's kwargs or the folder's config: {first_line(error, 300)}"
         ) from error
 
 

@@ -78,9 +78,12 @@ def weights_here(card: EncoderCard, weights_dir: str | Path | None = None) -> st
 
 def _package_folder(card: EncoderCard) -> Path | None:
     name = str(card.package).replace("-", "_")
-    if importlib.util.find_spec(name) is None:
+    try:
+        if importlib.util.find_spec(name) is None:
+            return None
+        root = Path(str(importlib.resources.files(name)))
+    except (ImportError, TypeError, ValueError):  # no package of that name can be
         return None
-    root = Path(str(importlib.resources.files(name)))
     for file in card.files:
         for found in root.rglob(file):
             return found.parent

@@ -65,6 +65,7 @@ def _refuse_pickles(path: Path) -> None:
     """torch unpickles whatever an archive marks as pickled; plain tensors are not, and nothing else is needed."""
     try:
         with zipfile.ZipFile(path) as archive:
+            older = any(name.endswith("serialized_exported_program.json") for name in archive.namelist())
             configs = [
                 info
                 for info in archive.infolist()
@@ -78,8 +79,13 @@ def _refuse_pickles(path: Path) -> None:
         raise WeightsError(
             f"{path}: not an exported program (torch.export.save), or damaged: {first_line(error)}"
         ) from error
-    if not configs:
+    if older:
         raise WeightsError(f"{path}: an exported program in an older format; save it again with torch 2.8 or later.")
+    if not configs:
+        raise WeightsError(
+            f"{path}: a zip archive, but not an exported program (torch.export.save); a TorchScript program or a file "
+            "of weights needs another loader."
+        )
     if pickled:
         raise WeightsError(
             f"{path}: holds pickled objects ({', '.join(pickled[:5])}), which could run code and are not loaded; "
@@ -122,7 +128,8 @@ def load_bundle(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dict[
     try:
         model = parser.get_parsed_content(name)
     except Exception as error:  # whatever the bundle's own config raises
-        raise UserError(f"{config}: {name} cannot be built: {first_line(error)}") from error
+        why = first_line(error) if error.__cause__ is None else f"{first_line(error)} ({first_line(error.__cause__)})"
+        raise UserError(f"{config}: {name} cannot be built: {why}") from error
     if not isinstance(model, nn.Module):
         raise UserError(f"{config}: {name} must give a torch.nn.Module, gave {type(model).__name__}.")
     path, digest = weight_file(folder, card.files or ("models/model.pt",), card)

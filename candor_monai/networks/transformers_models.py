@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from .backbones import Backbone, TransformersBackbone
 from .cards import EncoderCard
 from .weights import complain, open_safetensors, source_of, weight_file
 
+_MOST_LAYERS = 10_000
 # Parts of image–text and pretraining checkpoints that an image encoder does not need.
 _NOT_THE_IMAGE_SIDE = re.compile(
     r"^(text_model|text_projection|logit_scale|logit_bias|decoder|classifier|head\.|pooler|(vit|model)\.pooler|mask_token)"
@@ -41,6 +42,8 @@ def load_transformers(card: EncoderCard, folder: Path | None) -> tuple[Backbone,
     model_class = _model_class(card)
     config = _config(card, folder, model_class)
     path, digest = weight_file(folder, (*card.files, *(f"{name}.index.json" for name in card.files)), card)
+    if path.suffix == ".json":
+        _check_index(path)
     if path.suffix == ".safetensors":  # damage that the library would report in its own words is found here
         with open_safetensors(path):
             pass
@@ -69,6 +72,21 @@ def load_transformers(card: EncoderCard, folder: Path | None) -> tuple[Backbone,
     )
     _own_memory(model)
     return _wrap(card, model), {"file": path.name, "file_sha256": digest, "activation": _activation(config)}
+
+
+def _check_index(path: Path) -> None:
+    """The list of a checkpoint in several parts names parts that lie beside it.
+
+    Raises:
+        WeightsError: it is no such list, or a part is missing.
+    """
+    content = read_json(path, WeightsError)
+    parts = content.get("weight_map")
+    if not isinstance(parts, dict) or not parts or not isinstance(content.get("metadata"), dict):
+        raise WeightsError(f"{path}: not the list of a checkpoint's parts: it needs metadata and weight_map.")
+    for part in sorted({str(name) for name in parts.values()}):
+        if "/" in part or "\\" in part or not (path.parent / part).is_file():
+            raise WeightsError(f"{path}: names the part {part!r}, which does not lie beside it; copy it too.")
 
 
 def _own_memory(model: nn.Module) -> None:
@@ -119,6 +137,8 @@ def _config(card: EncoderCard, folder: Path | None, model_class: Any) -> Any:
         return transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
     own = config_class.model_type
     if "vision_config" in stated:
+        if not isinstance(stated["vision_config"], dict):
+            raise WeightsError(f"{path}: vision_config must be a mapping, is {stated['vision_config']!r:.40}.")
         vision = dict(stated["vision_config"])
         if "projection_dim" in stated:
             vision["projection_dim"] = stated["projection_dim"]
@@ -126,21 +146,35 @@ def _config(card: EncoderCard, folder: Path | None, model_class: Any) -> Any:
     else:
         vision = stated
     kind = vision.get("model_type", stated.get("model_type"))
-    if kind != own and {kind, own} != {"vit", "vit_mae"}:
+    if kind != own and (kind, own) not in (("vit", "vit_mae"), ("vit_mae", "vit")):
         raise WeightsError(
             f"{path}: a model of type {kind!r}; encoder {card.name!r} is of type {own!r}. Expected: {source_of(card)}."
         )
-    config = config_class.from_dict({k: v for k, v in vision.items() if k not in ("model_type", "architectures")})
+    _check_architecture(card, path, {key: vision.get(key, value) for key, value in card.kwargs.items()})
+    layers = vision.get("num_hidden_layers", 0)
+    if isinstance(layers, int | float) and layers > _MOST_LAYERS:  # a config alone holds a name for each
+        raise WeightsError(f"{path}: num_hidden_layers {layers} is more than any encoder has.")
+    try:
+        config = config_class.from_dict({k: v for k, v in vision.items() if k not in ("model_type", "architectures")})
+    except Exception as error:  # whatever the library's validation raises
+        raise WeightsError(f"{path}: not a config of type {own!r}: {first_line(error, 300)}") from error
+    _check_architecture(card, path, {key: getattr(config, key, None) for key in card.kwargs})
+    return config
+
+
+def _check_architecture(card: EncoderCard, path: Path, found: Mapping[str, Any]) -> None:
+    """Refuse a config whose numbers are not the card's.
+
+    Raises:
+        WeightsError: names those that differ.
+    """
     wrong = [
-        f"{key} {getattr(config, key, None)!r} instead of {value!r}"
-        for key, value in card.kwargs.items()
-        if getattr(config, key, None) != value
+        f"{key} {found[key]!r:.40} instead of {value!r}" for key, value in card.kwargs.items() if found[key] != value
     ]
     if wrong:
         raise WeightsError(
             f"{path}: another architecture than encoder {card.name!r}: {', '.join(wrong)}. Expected: {source_of(card)}."
         )
-    return config
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import argparse
 import hashlib
 import os
 import pickle
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -81,9 +80,10 @@ def read_state(path: Path) -> dict[str, Any]:
         WeightsError: the file is empty, truncated, not a weight file, or holds objects that only running it would
             give.
     """
-    size = check_content(path)
     if path.suffix == ".safetensors":
+        check_content(path)
         return _read_safetensors(path)
+    size = check_torch_file(path)
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(path, map_location="cpu", weights_only=True)
@@ -94,7 +94,13 @@ def read_state(path: Path) -> dict[str, Any]:
                 "trust the file, turn it into safetensors once: run id convert (docs/encoders.md)."
             ) from error
         raise WeightsError(f"{path}: not a weight file, or damaged ({size} bytes): {first_line(error)}") from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged pickle raises almost anything
+        if "TorchScript" in str(error):
+            raise WeightsError(
+                f"{path}: holds a TorchScript program, not named tensors; save the module's state_dict."
+            ) from error
         raise WeightsError(
             f"{path}: damaged or truncated ({size} bytes); compare its size and sha256 with the publisher's and copy "
             f"it again. torch says: {first_line(error)}"
@@ -120,6 +126,22 @@ def check_content(path: Path) -> int:
     if pointer:
         raise WeightsError(
             f"{path}: this is a Git LFS pointer of {size} bytes, not the weights; fetch the file itself (git lfs pull)."
+        )
+    return size
+
+
+def check_torch_file(path: Path) -> int:
+    """Size in bytes of a file that begins as torch's do.
+
+    Raises:
+        WeightsError: it does not, or it cannot hold weights (:func:`check_content`).
+    """
+    size = check_content(path)
+    with open(path, "rb") as file:
+        head = file.read(2)
+    if head != b"PK" and head[:1] != b"\x80":  # torch writes zip archives, and wrote pickles
+        raise WeightsError(
+            f"{path}: not a weight file ({size} bytes): a download page, or a file of another kind? Copy it again."
         )
     return size
 
@@ -153,20 +175,24 @@ def select_state(content: Mapping[str, Any], card: EncoderCard, path: Path) -> d
     """The tensors of the image side, under the names that the model gives them.
 
     Raises:
-        WeightsError: the entry or prefix that the card names is not in the file.
+        WeightsError: the entry or prefix that the card names is not in the file, or a tensor is none of plain numbers.
     """
     rules = card.keys
     nested = rules.get("nested")
     if nested is not None and not any(isinstance(v, Tensor) for v in content.values()):
-        if nested not in content:
-            raise WeightsError(f"{path}: has no entry {nested!r}; it holds {_names(content)}.")
+        if not isinstance(content.get(nested), Mapping):
+            raise WeightsError(f"{path}: has no entry {nested!r} with tensors; it holds {_names(content)}.")
         content = content[nested]
     ignored = tuple(rules.get("ignore", ()))
     prefix = str(rules.get("prefix", "visual." if card.loader == "open_clip" else ""))
     state = {}
     for key, value in content.items():
-        if not isinstance(value, Tensor):
+        if not isinstance(value, Tensor) or not isinstance(key, str):
             continue
+        if value.layout != torch.strided or value.is_meta or value.is_quantized or value.is_complex():
+            raise WeightsError(
+                f"{path}: tensor {key!r} is sparse, quantized, complex or without values; save it dense and real."
+            )
         if prefix:
             if not key.startswith(prefix):
                 continue
@@ -175,9 +201,14 @@ def select_state(content: Mapping[str, Any], card: EncoderCard, path: Path) -> d
             state[key] = value
     if not state:
         begins = f" that begin with {prefix!r}" if prefix else ""
-        raise WeightsError(f"{path}: holds no tensors{begins}; it holds {_names(content)}. Is it {card.title}?")
+        inner = next((key for key, value in content.items() if isinstance(value, Mapping)), None)
+        hint = "" if inner is None else f" The card's keys.nested names the entry that holds them (nested: {inner})."
+        raise WeightsError(f"{path}: holds no tensors{begins}; it holds {_names(content)}. Is it {card.title}?{hint}")
     if rules.get("map"):
-        state = KEY_MAPS[str(rules["map"])](state)
+        try:
+            state = KEY_MAPS[str(rules["map"])](state)
+        except WeightsError as error:
+            raise WeightsError(f"{path}: {error} Is it {card.title}?") from None
     return state
 
 
@@ -195,7 +226,7 @@ def load_strict(
         unneeded: beginnings of keys that may be there although the module has no such part.
 
     Raises:
-        WeightsError: names the missing and unexpected keys and the wrong shapes.
+        WeightsError: names the missing and unexpected keys and the wrong shapes and types.
     """
     own = module.state_dict()
     if unneeded:
@@ -210,6 +241,11 @@ def load_strict(
             for key in own
             if key in state and state[key].shape != own[key].shape
         ],
+        types=[
+            f"{key} {state[key].dtype} instead of {own[key].dtype}"
+            for key in own
+            if key in state and own[key].is_floating_point() and not state[key].is_floating_point()
+        ],
     )
     full = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
     module.load_state_dict(full, strict=True, assign=True)
@@ -221,17 +257,15 @@ def complain(
     missing: Sequence[str] = (),
     unexpected: Sequence[str] = (),
     shapes: Sequence[str] = (),
+    types: Sequence[str] = (),
 ) -> None:
-    """Refuse weights whose keys or shapes are not the model's.
+    """Refuse weights whose keys, shapes or types are not the model's.
 
     Raises:
-        WeightsError: any of the three is not empty.
+        WeightsError: any of the four is not empty.
     """
-    parts = [
-        f"{len(names)} {what} ({_names(names)})"
-        for names, what in ((missing, "missing keys"), (unexpected, "unexpected keys"), (shapes, "wrong shapes"))
-        if names
-    ]
+    found = {"missing keys": missing, "unexpected keys": unexpected, "wrong shapes": shapes, "wrong types": types}
+    parts = [f"{len(names)} {what} ({_names(names)})" for what, names in found.items() if names]
     if parts:
         raise WeightsError(
             f"{path}: not the weights of {card.title} (encoder {card.name!r}): {'; '.join(parts)}. "
@@ -283,10 +317,17 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
 
     Each tensor is hashed by itself, then the list of hashes, so that the work spreads over threads.
 
+    Raises:
+        WeightsError: an entry is no tensor.
+
     >>> one, two = torch.ones(1), torch.zeros(2)
     >>> state_digest({"b": one, "a": two}) == state_digest({"a": two, "b": one})
     True
     """
+
+    odd = next((name for name, value in state.items() if not isinstance(value, Tensor)), None)
+    if odd is not None:
+        raise WeightsError(f"the model's state holds {type(state[odd]).__name__} {odd!r}, which is no tensor.")
 
     def line(name: str) -> str:
         tensor = state[name].detach().cpu().contiguous()

@@ -14,6 +14,7 @@ __getattr__, __dir__ = lazy_attributes(
         "first_line": "errors",
         "is_lfs_pointer": "lfs",
         "nearest": "names",
+        "os_reason": "errors",
         "plain": "plain_values",
         "read_json": "json_files",
         "read_yaml": "yaml_files",

@@ -34,10 +34,32 @@ class DecodeError(UserError):
 def first_line(error: BaseException, longest: int = 200) -> str:
     """What a library's error says, for a message of one line: its first line, or its kind where it says nothing.
 
+    A first line that ends with a colon says nothing yet: the next one goes with it. A ``KeyError`` of a bare name says
+    that there is no such entry.
+
     >>> first_line(RuntimeError("no such key\\nlong trace"))
     'no such key'
+    >>> first_line(RuntimeError("wrong value for 'size':\\n  must be a number\\nlong trace"))
+    "wrong value for 'size': must be a number"
+    >>> first_line(KeyError("size"))
+    "no entry 'size'"
     >>> first_line(AssertionError())
     'AssertionError'
     """
-    lines = str(error).strip().splitlines()
-    return lines[0][:longest] if lines else type(error).__name__
+    if isinstance(error, KeyError) and len(error.args) == 1:
+        told = str(error.args[0])
+        return (told if " " in told else f"no entry {error.args[0]!r}").splitlines()[0][:longest]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    said = f"{lines[0]} {lines[1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
+    return said[:longest]
+
+
+def os_reason(error: BaseException) -> str:
+    """Why the operating system refused, in its own words, without the path that the message names already.
+
+    >>> os_reason(FileNotFoundError(2, "No such file or directory", "a.txt"))
+    'No such file or directory'
+    """
+    return error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)

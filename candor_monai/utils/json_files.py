@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .errors import UserError, first_line
+from .errors import UserError, first_line, os_reason
 from .lfs import is_lfs_pointer
 
 
@@ -25,8 +25,8 @@ def read_json(path: str | Path, kind: type[UserError] = UserError) -> dict[str, 
     try:
         content = path.read_bytes()
         pointer = bool(content) and is_lfs_pointer(path)
-    except OSError as error:
-        raise kind(f"{path}: cannot be read: {error.strerror}.") from error
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        raise kind(f"{path}: cannot be read: {os_reason(error)}.") from error
     if not content.strip():
         raise kind(f"{path}: the file is empty; copy it again.")
     if pointer:

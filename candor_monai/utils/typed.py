@@ -87,10 +87,11 @@ def typed(value: Any, hint: Any, where: str, lenient: bool = False) -> Any:
     if origin is not None:
         if not isinstance(value, Mapping):
             raise UserError(f"{where}: must be a mapping, got {value!r}.")
-        wanted = typing.get_args(hint)[1]
-        return (
-            {key: typed(v, wanted, f"{where}: {key}", lenient) for key, v in value.items()} if lenient else dict(value)
-        )
+        named, wanted = typing.get_args(hint)
+        for key in value:
+            if named is str and not lenient and not isinstance(key, str):
+                raise UserError(f"{where}: the key {key!r} must be text; put it in quotes.")
+        return {key: typed(v, wanted, f"{where}: {key}", lenient) for key, v in value.items()}
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if type(value) is hint:
@@ -117,7 +118,7 @@ def _one_type_of(value: Any, hints: tuple[Any, ...], where: str, lenient: bool) 
 def _several(value: Any, item: Any, where: str, lenient: bool) -> Any:
     if lenient and item is str and isinstance(value, str):
         return names_of(value)
-    if lenient and isinstance(value, Mapping):
+    if isinstance(value, Mapping):
         raise UserError(f"{where}: must be a list, got {value!r}.")
     if isinstance(value, str) or not hasattr(value, "__iter__"):
         value = (value,)

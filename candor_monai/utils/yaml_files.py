@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from .errors import UserError, first_line
+from .errors import UserError, first_line, os_reason
+from .lfs import is_lfs_pointer
 
 
 class _Loader(yaml.SafeLoader):
@@ -41,8 +42,11 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     try:
         content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}.") from error
+        pointer = is_lfs_pointer(path)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        raise UserError(f"{path}: cannot be read: {os_reason(error)}.") from error
+    if pointer:
+        raise UserError(f"{path}: this is a Git LFS pointer, not the file; fetch the file itself (git lfs pull).")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -141,6 +141,10 @@ def test_what_cannot_be_exported_is_refused_before_weights_are_asked_for(tmp_pat
         with pytest.raises(UserError, match=words):
             export_encoder_bundle(card, tmp_path / folder)
     assert not (tmp_path / "new").exists()
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "LICENSE").write_text("the project's own")
+    with pytest.raises(UserError, match="holds LICENSE already, which would be lost"):
+        export_encoder_bundle("uni", tmp_path / "project")
     with pytest.raises(UserError, match="'x': a card of loader 'exported' is not that of an exported bundle"):
         bundled_encoder({"name": "x", "loader": "exported", **point}, tmp_path / "file")
 

@@ -82,7 +82,27 @@ def test_overlap_with_evaluation_sets_is_stated():
         ({"loader": "module"}, "needs target"),
         ({"gate": "shut"}, "unknown gate 'shut'"),
         ({"keys": {"prefixes": "x"}}, "unknown keys 'prefixes'. Did you mean 'prefix'?"),
-        ({"files": {"a": 1}, "year": True}, "year: must be int, got True"),
+        ({"year": True}, "year: must be int, got True"),
+        ({"files": {"a": 1}}, "files: must be a list, got {'a': 1}"),
+        ({"keys": {"prefix": 3}}, "keys.prefix must be text, got 3"),
+        ({"keys": {"ignore": [1]}}, "keys.ignore must be a list of texts"),
+        ({"keys": {"map": "efficientnet_lite"}}, "Did you mean 'efficientnet_lite"),
+        ({"kwargs": {1: 2}}, "kwargs: the key 1 must be text"),
+        ({"points": {"pooled": "512"}}, "points: pooled: must be int, got '512'"),
+        ({"processors": {"big": None}}, "processors: big: must be a mapping, got None"),
+        ({"processors": {"big": "x"}}, "processors: big: must be a mapping, got 'x'"),
+        ({"processor": {"mean": [float("nan")] * 3}}, "processor.mean must hold finite numbers"),
+        ({"processor": {"scale": 0.0}}, "processor.scale must be a positive number"),
+        ({"processor": {"size": 10**9}}, "processor.size must be 1 to 16384"),
+        ({"package": ""}, "package needs a name, and files"),
+        ({"package": "some_package", "files": []}, "package needs a name, and files"),
+        ({"seed": -1}, "seed must be 0 to"),
+        ({"seed": 2**70}, "seed must be 0 to"),
+        ({"patches": -4}, "patches must not be negative"),
+        ({"name": "../mine"}, "name must be one to 100 printable characters"),
+        ({"name": "mine\n"}, "name must be one to 100 printable characters"),
+        ({"name": "mine\0"}, "name must be one to 100 printable characters"),
+        ({"name": "mine" * 99}, "name must be one to 100 printable characters"),
     ],
 )
 def test_mistakes_are_named(change, message):
@@ -90,6 +110,21 @@ def test_mistakes_are_named(change, message):
         load_card({**MINIMAL, **change})
     assert message in str(caught.value)
     assert "mine" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "   "])
+def test_a_name_that_is_no_folder(name):
+    with pytest.raises(UserError, match="name must be one to 100 printable characters"):
+        load_card({**MINIMAL, "name": name})
+
+
+def test_one_ignored_beginning_may_stand_alone():
+    assert load_card({**MINIMAL, "keys": {"ignore": "head."}}).keys["ignore"] == ("head.",)
+
+
+def test_an_empty_card():
+    with pytest.raises(UserError, match=r"encoder card '\(unnamed\)': missing keys name, title, loader"):
+        load_card({})
 
 
 @pytest.mark.parametrize("key", ["loader", "feature_point", "dimension"])
@@ -112,6 +147,8 @@ def test_card_file(tmp_path):
     assert load_card(str(path)) == card
     with pytest.raises(UserError, match="cannot be read"):
         load_card(tmp_path / "none.yaml")
+    with pytest.raises(UserError, match="cannot be read: embedded null byte"):
+        load_card("a\0/b.yaml")
 
 
 def test_a_mistake_names_the_file(tmp_path):

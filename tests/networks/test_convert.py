@@ -128,10 +128,19 @@ def test_plain_state_dict_and_nested_one(tmp_path):
         assert torch.equal(load_file(written)["a"], torch.ones(2))
 
 
-@pytest.mark.parametrize("content", [b"", b"no weights at all", b"PK\x03\x04broken"])
-def test_damaged(content, tmp_path):
+@pytest.mark.parametrize(
+    "content,words",
+    [
+        (b"", "the file is empty"),
+        (b"no weights at all", "not a weight file"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
+        (b"PK\x03\x04broken", "damaged"),
+        (b"\x80\x02h\x00.", "damaged"),
+    ],
+)
+def test_damaged(content, words, tmp_path):
     (tmp_path / "bad.pt").write_bytes(content)
-    with pytest.raises(WeightsError, match="damaged"):
+    with pytest.raises(WeightsError, match=rf"bad\.pt: .*{words}"):
         convert_weights(tmp_path / "bad.pt", "densenet121_xrv", tmp_path)
 
 

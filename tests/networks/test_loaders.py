@@ -228,6 +228,54 @@ def test_broken_configs_are_named(name, config, fault, own):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "content,words",
+    [
+        ({"weight_map": {"a": "model-1.safetensors"}, "metadata": {}}, "names the part 'model-1.safetensors'"),
+        ({"weight_map": {"a": "../x.safetensors"}, "metadata": {}}, "names the part '../x.safetensors'"),
+        ({"weight_map": {"a": 3}, "metadata": {}}, "names the part '3'"),
+        ({"weight_map": [1], "metadata": {}}, "not the list of a checkpoint's parts"),
+        ({"weight_map": {"a": "b"}}, "not the list of a checkpoint's parts"),
+        ({}, "not the list of a checkpoint's parts"),
+        ([], "must hold a mapping"),
+    ],
+)
+def test_a_checkpoint_in_parts_that_are_not_there(content, words, own):
+    card, root, folder = own("dinov3_s")
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps(content))
+    with pytest.raises(WeightsError, match=r"model\.safetensors\.index\.json: ") as caught:
+        load_encoder(card, weights_dir=root)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change,words",
+    [
+        ({"vision_config": None}, "vision_config must be a mapping, is None"),
+        ({"model_type": ["dinov3_vit"]}, "a model of type"),
+        ({"hidden_act": [1]}, "not a config of type 'dinov3_vit': Validation error for field 'hidden_act': TypeError"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers 1000000000 instead of 2"),
+        ({"id2label": [1]}, "not a config of type"),
+    ],
+)
+def test_odd_numbers_in_a_config_are_named(change, words, own):
+    card, root, folder = own("dinov3_s")
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(WeightsError, match=r"config\.json: ") as caught:
+        load_encoder(card, weights_dir=root)
+    assert words in str(caught.value)
+
+
+def test_a_config_of_endless_layers_is_not_built(own):
+    card, root, folder = own("dinov3_s")
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_hidden_layers": 10**9}))
+    with pytest.raises(WeightsError, match="num_hidden_layers 1000000000 is more than any encoder has"):
+        load_encoder(dataclasses.replace(card, kwargs={}), weights_dir=root)
+
+
 @pytest.mark.parametrize("error", [RuntimeError("first line\nsecond"), AttributeError(), OSError("no")])
 def test_whatever_a_library_raises_is_one_line(error, own, monkeypatch):
     card, root, folder = own("uni")

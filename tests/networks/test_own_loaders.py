@@ -262,6 +262,70 @@ def _factory_that_cannot_be_built_without_memory():
     return nn.Sequential(model, nn.AdaptiveAvgPool2d(1))
 
 
+class NoInit(nn.Module):
+    def __init__(self):
+        pass
+
+
+class Lazy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.LazyLinear(4)
+
+
+class WithoutValues(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 4, device="meta")
+
+
+class ExtraState(Small):
+    def get_extra_state(self):
+        return {"a": 1}
+
+
+class Complex(Small):
+    def forward(self, x):
+        return super().forward(x) + 1j
+
+
+class Sparse(Small):
+    def forward(self, x):
+        return super().forward(x).to_sparse()
+
+
+@pytest.mark.parametrize(
+    "target,words",
+    [
+        ("NoInit", "'own' cannot be frozen and moved to cpu: AttributeError"),
+        ("Lazy", "'own' cannot be frozen and moved to cpu: ValueError"),
+        ("WithoutValues", "'own' cannot be frozen and moved to cpu: NotImplementedError"),
+        ("ExtraState", "the model's state holds dict 'model._extra_state', which is no tensor"),
+        ("Complex", r"must return a dense real tensor .*; it returned \(1, 64\) torch.complex64"),
+        ("Sparse", r"must return a dense real tensor .*; it returned \(1, 64\) torch.float32 torch.sparse_coo"),
+    ],
+)
+def test_modules_that_no_encoder_can_be(target, words):
+    card = {"name": "own", "loader": "module", "target": f"{__name__}.{target}", "feature_point": "pooled"}
+    with pytest.raises(WeightsError, match=words) as caught:
+        load_encoder({**card, "dimension": 64})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("package", ["..", "no.such", "os", "no_such_package"])
+def test_a_package_that_cannot_be(package):
+    card = {"name": "own", "loader": "module", "target": "torch.nn.Identity", "feature_point": "pooled"}
+    with pytest.raises(WeightsError, match=f"its weights come in the package {re.escape(package)}: "):
+        load_encoder({**card, "dimension": 3, "files": ["w.pt"], "package": package})
+
+
+def test_a_zip_archive_that_is_no_exported_program(card_file, tmp_path):
+    (tmp_path / "exported").mkdir()
+    torch.save(Small().state_dict(), tmp_path / "exported" / "model.pt2")
+    with pytest.raises(WeightsError, match=r"model\.pt2: a zip archive, but not an exported program"):
+        load_encoder(card_file("exported.yaml"))
+
+
 def test_a_module_is_never_built_on_the_meta_device(tmp_path):
     """Neither where it is loaded nor where its exported bundle is."""
     card = {
@@ -292,6 +356,10 @@ def test_a_module_whose_import_fails(text, tmp_path, monkeypatch):
         load_encoder({**card, "dimension": 4})
 
 
+def RaisesOnItsOwn(**kwargs):
+    raise RuntimeError("a reason of its own\nand more")
+
+
 def test_monai_bundle(card_file, tmp_path):
     from monai.networks.nets import DenseNet121
 
@@ -315,6 +383,10 @@ def test_monai_bundle(card_file, tmp_path):
     config["network_def"]["_target_"] = "NoSuchNet"
     (root / "configs" / "inference.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match="network_def cannot be built"):
+        load_encoder(path)
+    config["network_def"]["_target_"] = f"{__name__}.RaisesOnItsOwn"
+    (root / "configs" / "inference.json").write_text(json.dumps({"network_def": config["network_def"]}))
+    with pytest.raises(UserError, match=r"network_def cannot be built: .*\(a reason of its own\)"):
         load_encoder(path)
     for content, words in ((b"[]", "must hold a mapping"), (b"{", "not JSON"), (b"", "the file is empty")):
         (root / "configs" / "inference.json").write_bytes(content)

@@ -98,14 +98,78 @@ def test_namespace_is_the_only_object_allowed(tmp_path):
         read_state(tmp_path / "x.pth")
 
 
+@pytest.mark.parametrize("content", [b"hello", b"<html>403</html>", b"\x89PNG\r\n\x1a\n" + bytes(99)])
+def test_a_file_of_another_kind(content, tmp_path):
+    (tmp_path / "w.pt").write_bytes(content)
+    with pytest.raises(WeightsError, match=r"w\.pt: not a weight file"):
+        read_state(tmp_path / "w.pt")
+
+
+def test_a_pickle_that_torch_cannot_follow_is_one_line(tmp_path):
+    (tmp_path / "w.pt").write_bytes(b"\x80\x02" + b"(" * 50_000 + b".")
+    with pytest.raises(WeightsError, match=r"w\.pt: damaged") as caught:
+        read_state(tmp_path / "w.pt")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_torchscript_program_is_no_state(tmp_path):
+    torch.jit.script(nn.Linear(1, 1)).save(tmp_path / "w.pt")
+    with pytest.raises(WeightsError, match="holds a TorchScript program"):
+        read_state(tmp_path / "w.pt")
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.eye(2).to_sparse(),
+        torch.eye(2).to(torch.complex64),
+        torch.empty(2, device="meta"),
+    ],
+    ids=["sparse", "complex", "meta"],
+)
+def test_tensors_that_are_no_plain_numbers(tensor, tmp_path):
+    with pytest.raises(WeightsError, match=r"w\.pt: tensor 'a' is sparse, quantized, complex or without values"):
+        select_state({"a": tensor}, CARD, tmp_path / "w.pt")
+
+
+def test_names_that_are_no_texts_are_no_weights(tmp_path):
+    one = torch.ones(1)
+    assert list(select_state({1: one, ("a",): one, "a": one}, CARD, tmp_path)) == ["a"]
+    with pytest.raises(WeightsError, match="holds no tensors; it holds 1"):
+        select_state({1: one}, CARD, tmp_path)
+
+
+def test_integers_in_place_of_weights_are_named(tmp_path):
+    module = nn.Linear(1, 1)
+    state = {"weight": torch.ones(1, 1, dtype=torch.int64), "bias": torch.ones(1)}
+    with pytest.raises(WeightsError, match=r"1 wrong types \(weight torch.int64 instead of torch.float32\)"):
+        load_strict(module, state, CARD, tmp_path)
+
+
+def test_a_renaming_that_does_not_fit_names_the_file(tmp_path):
+    card = dataclasses.replace(CARD, keys={"map": "efficientnet_lite0"})
+    with pytest.raises(WeightsError, match=r"w\.pt: key '_blocks\.0\._x\.y' is not one"):
+        select_state({"_blocks.0._x.y": torch.ones(1)}, card, tmp_path / "w.pt")
+
+
+def test_a_state_that_holds_other_things_has_no_digest():
+    with pytest.raises(WeightsError, match="holds dict 'extra', which is no tensor"):
+        state_digest({"a": torch.ones(1), "extra": {"b": 1}})
+
+
 def test_select_prefix_ignore_nested(tmp_path):
     one = torch.ones(1)
     content = {"visual.a": one, "visual.extra.b": one, "text.c": one, "note": "x"}
     card = dataclasses.replace(CARD, keys={"prefix": "visual.", "ignore": ["extra."], "nested": "model"})
     assert list(select_state(content, card, tmp_path)) == ["a"]
     assert list(select_state({"model": content, "epoch": 3}, card, tmp_path)) == ["a"]
-    with pytest.raises(WeightsError, match="no entry 'model'; it holds state"):
+    with pytest.raises(WeightsError, match="no entry 'model' with tensors; it holds state"):
         select_state({"state": content}, card, tmp_path)
+    for odd in (None, 3, [1]):
+        with pytest.raises(WeightsError, match="no entry 'model' with tensors; it holds model"):
+            select_state({"model": odd}, card, tmp_path)
+    with pytest.raises(WeightsError, match=r"keys\.nested names the entry that holds them \(nested: state_dict\)"):
+        select_state({"epoch": 1, "state_dict": content}, CARD, tmp_path)
     with pytest.raises(WeightsError, match=r"no tensors that begin with 'visual\.'"):
         select_state({"text.c": one}, card, tmp_path)
 

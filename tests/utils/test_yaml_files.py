@@ -29,6 +29,7 @@ def test_a_mapping(tmp_path):
         (b"a: !!timestamp word\n", "a value is not what it looks like"),
         (b"a: 1\n---\nb: 2\n", "not valid YAML: but found another document"),
         (b"[" * 5000 + b"]" * 5000, "nested too deeply"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "Git LFS pointer"),
         (b"", "must hold a mapping, is empty"),
         (b"- a\n", "must hold a mapping, holds list"),
     ],
