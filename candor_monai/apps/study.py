@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..data.canonical_cache import CachedPool, CanonicalCache
+from ..data.cohorts.cards import load_card
 from ..handlers.companion_files import FILE
 from ..handlers.run_context import RunContext
 from ..utils.atomic import atomic_write
@@ -40,6 +41,13 @@ logger = logging.getLogger(__name__)
 
 # Keys that change how a file becomes a canonical image.
 DECODED_BY = ("image_size", "decoding")
+# Ablations that need features of their own change one of these.
+FEATURES_BY = frozenset({"image_size", "feature_point"})
+# What an ablation leaves away: its table holds D alone.
+D_ALONE = {
+    **dict.fromkeys(("write_report", "probe", "retention", "margin", "total_interval", "permutation_test"), False),
+    "resamples": 0,
+}
 MARKER = "cell.json"
 # Options that do not change a cell's numbers.
 _OWN = (
@@ -181,7 +189,7 @@ class CellRunner:
         return self._finished(cell.folder, stamp)
 
     def variant(self, cell: StudyCell, name: str, overrides: dict[str, Any]) -> CellResults:
-        """The cell scored (and encoded where needed) with other options, in a folder of its own.
+        """The cell's D (and features where needed) with other options, in a folder of its own.
 
         It depends on all that the cell's own results depend on, which come first.
         """
@@ -191,9 +199,10 @@ class CellRunner:
         if found is not None:
             return found
         changed = dataclasses.replace(cell, folder=folder)
-        slim = {"write_report": False, "probe": False, "retention": False, **overrides}
-        self._workflow(changed, "encode", slim).run()
-        self._workflow(changed, "score", {**slim, **_leave_out(folder, main.get("left_out", ()))}).run()
+        if not FEATURES_BY.isdisjoint(overrides):
+            self._workflow(changed, "encode", {**D_ALONE, **overrides}).run()
+        left_out = _leave_out(folder, main.get("left_out", ()))
+        self._workflow(changed, "score", {**D_ALONE, **overrides, **left_out}).run()
         return self._finished(folder, stamp)
 
     def _variant(
@@ -234,8 +243,8 @@ class CellRunner:
                 **overrides,
             }
         )
-        if config.get("dataset_dir") is None and config["cohort"] == CALIBRATION:
-            config["dataset_dir"] = str(self.output_dir / CALIBRATION)
+        if "dataset_dir" not in cell.cohort:
+            config["dataset_dir"] = self._dataset_dir(config)
         path = cell.folder / "config.json"
         atomic_write(path, json.dumps(config, indent=1, default=str) + "\n")
         workflow = ConfigWorkflow(
@@ -245,6 +254,19 @@ class CellRunner:
             workflow.parser["decode_pool"] = self.pool  # each image is decoded once for all encoders
         workflow.initialize()
         return workflow
+
+    def _dataset_dir(self, config: Mapping[str, Any]) -> str | None:
+        """Where a cell's dataset lies that does not say so itself: in the folder of its name below the study's, if
+        there is one. Calibration data are the study's own when no folder is named."""
+        card, given = load_card(config["cohort"]), config.get("dataset_dir")
+        if given is None:
+            parts = config.get("cohort_options", {}).get("cohorts") or () if card.adapter == "pooled" else ()
+            named = {part.get("cohort") if isinstance(part, dict) else part for part in parts}
+            if named == {CALIBRATION}:
+                return str(self.output_dir)
+            return str(self.output_dir / CALIBRATION) if config["cohort"] == CALIBRATION else None
+        own = Path(given) / card.name
+        return str(own) if len(self.study.cohorts) > 1 and own.is_dir() else str(given)
 
     def _stamp(self, context: RunContext, left_out: Sequence[str]) -> dict[str, Any]:
         """What a cell's results depend on."""
