@@ -21,6 +21,7 @@ import numpy as np
 
 from ..data.canonical_cache import CachedPool, CanonicalCache
 from ..data.cohorts.cards import load_card
+from ..data.feature_store import FeatureStore
 from ..handlers.companion_files import FILE
 from ..handlers.run_context import RunContext
 from ..utils.atomic import atomic_write
@@ -44,10 +45,7 @@ DECODED_BY = ("image_size", "decoding")
 # Ablations that need features of their own change one of these.
 FEATURES_BY = frozenset({"image_size", "feature_point"})
 # What an ablation leaves away: its table holds D alone.
-D_ALONE = {
-    **dict.fromkeys(("write_report", "probe", "retention", "margin", "total_interval", "permutation_test"), False),
-    "resamples": 0,
-}
+D_ALONE = dict.fromkeys(("write_report", "probe", "retention", "margin", "total_interval", "permutation_test"), False)
 MARKER = "cell.json"
 # Options that do not change a cell's numbers.
 _OWN = (
@@ -75,8 +73,11 @@ def run_study(options: RunOptions, output_dir: Path) -> list[dict[str, Any]]:
     cells = study_cells(study, output_dir)
     runner = CellRunner(running_workflow(), study, options, output_dir)
     opened = [[runner.open(cell) for cell in members] for members in cells]
+    seen: set[tuple[Path, str]] = set()
     planned = [
-        runner.planned(own, cohort) for cohort, members in zip(study.cohorts, opened, strict=True) for own in members
+        runner.planned(own, cohort, seen)
+        for cohort, members in zip(study.cohorts, opened, strict=True)
+        for own in members
     ]
     tell(tell_plan(study.name, plan_study(planned, output_dir)))
     contexts = [[runner.encode(own) for own in members] for members in opened]
@@ -146,9 +147,20 @@ class CellRunner:
         gc.collect()
         return opened
 
-    def planned(self, opened: OpenedCell, cohort: StudyCohort) -> dict[str, Any]:
-        """What there is to do for a cell, as :func:`~.study_plan.plan_study` takes it."""
+    def planned(self, opened: OpenedCell, cohort: StudyCohort, seen: set[tuple[Path, str]]) -> dict[str, Any]:
+        """What there is to do for a cell, as :func:`~.study_plan.plan_study` takes it.
+
+        Args:
+            opened: the cell.
+            cohort: of the study.
+            seen: (store, image) of the cells before, which will have been encoded by then; this cell's are added.
+        """
         cell, context = opened.cell, opened.context
+        missing: set[tuple[Path, str]] = set()
+        if opened.images and isinstance(context.store, FeatureStore):
+            folder = context.store.folder
+            missing = {(folder, i) for i in context.store.missing(context.image_ids, context.sources)} - seen
+            seen |= missing
         main = _read_stamp(cell.folder)
         current = main is not None and not opened.images and main == self._stamp(context, main.get("left_out", ()))
         there = [self._variant(cell, name, ABLATIONS[name], main) for name in cohort.ablations] if current else []
@@ -157,7 +169,7 @@ class CellRunner:
             "encoder": context.encoder["name"],
             "cohort": safe(cohort.label),
             "images": len(context.cohort),
-            "to_encode": opened.images,
+            "to_encode": len(missing),
             "views": opened.views,
             "scored": current,
             "ablations": (len(cohort.ablations), sum(_read_stamp(folder) == stamp for folder, stamp in there)),
@@ -172,7 +184,7 @@ class CellRunner:
             context = workflow.parser.get_parsed_content("context")
             del workflow
             gc.collect()
-            speed_record(cell.folder, opened.images, context.seconds.get("encode", 0.0))
+            speed_record(cell.folder, context.counts.get("images_encoded", 0), context.seconds.get("encode", 0.0))
         stored = int(context.features()[1].sum())
         tell(f"  {cell.name}: {stored} of {len(context.cohort)} images have features")
         return context
