@@ -37,6 +37,7 @@ __getattr__, __dir__ = lazy_attributes(
         "start_processes": "distributed",
         "stop_processes": "distributed",
         "stored_features": "opening",
+        "thumbnails": "opening",
         "views_loader": "opening",
     },
 )

@@ -22,6 +22,7 @@ from ..data.encode_loader import EncodeLoader, EncodeRecords, cohort_sources
 from ..data.feature_store import FeatureStore, store_folder
 from ..data.phantom_files import phantom_complete
 from ..data.retention_views import RetentionViews
+from ..handlers.report import ReportHandler
 from ..handlers.run_context import RunContext
 from ..metrics.observations import Observations
 from ..metrics.options import Options as MeasureOptions
@@ -65,7 +66,8 @@ def open_cohort(options: RunOptions) -> Cohort:
         SystemExit: it is unknown or cannot be read.
     """
     dataset_dir = dataset_folder(options)
-    given = {"task": options.task, "findings": options.findings, "match_on": options.match_on}
+    given: dict[str, Any] = {"task": options.task, "findings": options.findings, "match_on": options.match_on}
+    given = {name: value for name, value in given.items() if value is not None}
     chosen = {name: value for name, value in {**options.cohort_options, **given}.items() if value is not None}
     if "index_dir" not in chosen and "index_dir" in adapter_options(adapter_named(load_card(options.cohort).adapter)):
         chosen["index_dir"] = str(default_index_dir())
@@ -358,3 +360,11 @@ def stored_features(context: RunContext, options: RunOptions) -> Any:
         return matrix, present
 
     return features
+
+
+def thumbnails(options: RunOptions, context: RunContext, pool: Any) -> Any:
+    """A function from an image id to its canonical pixels, for handlers that show pictures; None where none are shown
+    (``report_images: false``, or a cohort of features)."""
+    if not options.report_images or context.cohort.features is not None:
+        return None
+    return ReportHandler(context, pool).thumbnails()

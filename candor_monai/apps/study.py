@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 
 from ..data.canonical_cache import CachedPool, CanonicalCache
+from ..data.cohorts.cards import load_card
+from ..data.feature_store import FeatureStore
 from ..handlers.companion_files import FILE
 from ..handlers.run_context import RunContext
 from ..utils.atomic import atomic_write
@@ -40,6 +42,10 @@ logger = logging.getLogger(__name__)
 
 # Keys that change how a file becomes a canonical image.
 DECODED_BY = ("image_size", "decoding")
+# Ablations that need features of their own change one of these.
+FEATURES_BY = frozenset({"image_size", "feature_point"})
+# What an ablation leaves away: its table holds D alone.
+D_ALONE = dict.fromkeys(("write_report", "probe", "retention", "margin", "total_interval", "permutation_test"), False)
 MARKER = "cell.json"
 # Options that do not change a cell's numbers.
 _OWN = (
@@ -67,8 +73,11 @@ def run_study(options: RunOptions, output_dir: Path) -> list[dict[str, Any]]:
     cells = study_cells(study, output_dir)
     runner = CellRunner(running_workflow(), study, options, output_dir)
     opened = [[runner.open(cell) for cell in members] for members in cells]
+    seen: set[tuple[Path, str]] = set()
     planned = [
-        runner.planned(own, cohort) for cohort, members in zip(study.cohorts, opened, strict=True) for own in members
+        runner.planned(own, cohort, seen)
+        for cohort, members in zip(study.cohorts, opened, strict=True)
+        for own in members
     ]
     tell(tell_plan(study.name, plan_study(planned, output_dir)))
     contexts = [[runner.encode(own) for own in members] for members in opened]
@@ -138,9 +147,20 @@ class CellRunner:
         gc.collect()
         return opened
 
-    def planned(self, opened: OpenedCell, cohort: StudyCohort) -> dict[str, Any]:
-        """What there is to do for a cell, as :func:`~.study_plan.plan_study` takes it."""
+    def planned(self, opened: OpenedCell, cohort: StudyCohort, seen: set[tuple[Path, str]]) -> dict[str, Any]:
+        """What there is to do for a cell, as :func:`~.study_plan.plan_study` takes it.
+
+        Args:
+            opened: the cell.
+            cohort: of the study.
+            seen: (store, image) of the cells before, which will have been encoded by then; this cell's are added.
+        """
         cell, context = opened.cell, opened.context
+        missing: set[tuple[Path, str]] = set()
+        if opened.images and isinstance(context.store, FeatureStore):
+            folder = context.store.folder
+            missing = {(folder, i) for i in context.store.missing(context.image_ids, context.sources)} - seen
+            seen |= missing
         main = _read_stamp(cell.folder)
         current = main is not None and not opened.images and main == self._stamp(context, main.get("left_out", ()))
         there = [self._variant(cell, name, ABLATIONS[name], main) for name in cohort.ablations] if current else []
@@ -149,7 +169,7 @@ class CellRunner:
             "encoder": context.encoder["name"],
             "cohort": safe(cohort.label),
             "images": len(context.cohort),
-            "to_encode": opened.images,
+            "to_encode": len(missing),
             "views": opened.views,
             "scored": current,
             "ablations": (len(cohort.ablations), sum(_read_stamp(folder) == stamp for folder, stamp in there)),
@@ -164,7 +184,7 @@ class CellRunner:
             context = workflow.parser.get_parsed_content("context")
             del workflow
             gc.collect()
-            speed_record(cell.folder, opened.images, context.seconds.get("encode", 0.0))
+            speed_record(cell.folder, context.counts.get("images_encoded", 0), context.seconds.get("encode", 0.0))
         stored = int(context.features()[1].sum())
         tell(f"  {cell.name}: {stored} of {len(context.cohort)} images have features")
         return context
@@ -181,7 +201,7 @@ class CellRunner:
         return self._finished(cell.folder, stamp)
 
     def variant(self, cell: StudyCell, name: str, overrides: dict[str, Any]) -> CellResults:
-        """The cell scored (and encoded where needed) with other options, in a folder of its own.
+        """The cell's D (and features where needed) with other options, in a folder of its own.
 
         It depends on all that the cell's own results depend on, which come first.
         """
@@ -191,9 +211,10 @@ class CellRunner:
         if found is not None:
             return found
         changed = dataclasses.replace(cell, folder=folder)
-        slim = {"write_report": False, "probe": False, "retention": False, **overrides}
-        self._workflow(changed, "encode", slim).run()
-        self._workflow(changed, "score", {**slim, **_leave_out(folder, main.get("left_out", ()))}).run()
+        if not FEATURES_BY.isdisjoint(overrides):
+            self._workflow(changed, "encode", {**D_ALONE, **overrides}).run()
+        left_out = _leave_out(folder, main.get("left_out", ()))
+        self._workflow(changed, "score", {**D_ALONE, **overrides, **left_out}).run()
         return self._finished(folder, stamp)
 
     def _variant(
@@ -234,8 +255,8 @@ class CellRunner:
                 **overrides,
             }
         )
-        if config.get("dataset_dir") is None and config["cohort"] == CALIBRATION:
-            config["dataset_dir"] = str(self.output_dir / CALIBRATION)
+        if "dataset_dir" not in cell.cohort:
+            config["dataset_dir"] = self._dataset_dir(config)
         path = cell.folder / "config.json"
         atomic_write(path, json.dumps(config, indent=1, default=str) + "\n")
         workflow = ConfigWorkflow(
@@ -245,6 +266,19 @@ class CellRunner:
             workflow.parser["decode_pool"] = self.pool  # each image is decoded once for all encoders
         workflow.initialize()
         return workflow
+
+    def _dataset_dir(self, config: Mapping[str, Any]) -> str | None:
+        """Where a cell's dataset lies that does not say so itself: in the folder of its name below the study's, if
+        there is one. Calibration data are the study's own when no folder is named."""
+        card, given = load_card(config["cohort"]), config.get("dataset_dir")
+        if given is None:
+            parts = config.get("cohort_options", {}).get("cohorts") or () if card.adapter == "pooled" else ()
+            named = {part.get("cohort") if isinstance(part, dict) else part for part in parts}
+            if named == {CALIBRATION}:
+                return str(self.output_dir)
+            return str(self.output_dir / CALIBRATION) if config["cohort"] == CALIBRATION else None
+        own = Path(given) / card.name
+        return str(own) if len(self.study.cohorts) > 1 and own.is_dir() else str(given)
 
     def _stamp(self, context: RunContext, left_out: Sequence[str]) -> dict[str, Any]:
         """What a cell's results depend on."""

@@ -7,6 +7,7 @@ __getattr__, __dir__ = lazy_attributes(
     {
         "CandorHandler": "candor",
         "FeatureSaver": "feature_saver",
+        "MlflowResults": "mlflow_results",
         "ProbeHandler": "probe",
         "ProgressHandler": "progress",
         "ReportHandler": "report",
@@ -14,5 +15,6 @@ __getattr__, __dir__ = lazy_attributes(
         "RetentionHandler": "retention",
         "RunContext": "run_context",
         "SummaryHandler": "summary",
+        "TensorBoardHandler": "tensorboard",
     },
 )

@@ -14,7 +14,9 @@ from .answer import summary_rows, tasks_of, titles
 from .estimates import shown_rows
 from .occlusions import VIEWS
 from .pictures import as_rows_columns
+from .report_facts import untrained
 from .report_rows import MATRIX_FINDINGS, encoder_order
+from .size_plot import sized_rows
 from .verdicts import is_ranked, reference, verdict
 from .wording import measure_name, number
 
@@ -125,6 +127,39 @@ def findings_figure(results: Mapping[str, Any], task: str) -> Figure:
     return figure
 
 
+def sizes_figure(results: Mapping[str, Any]) -> Figure:
+    """D of the encoders against their number of parameters; one panel a task, untrained encoders as diamonds.
+
+    Args:
+        results: the document of results.json.
+    """
+    tasks = _sized_tasks(results)
+    columns = min(4, max(1, len(tasks)))
+    lines = max(1, -(-len(tasks) // columns))
+    figure, _ = _figure(3.4 * columns, 2.6 * lines, bare=True)
+    for place, task in enumerate(tasks, 1):
+        axes = figure.add_subplot(lines, columns, place)
+        for kind, marker, colour in ((False, "o", BLUE), (True, "D", PURPLE)):
+            part = [(row, card) for row, card in sized_rows(results, task) if untrained(card) == kind]
+            sizes = [card["parameters"] for _, card in part]
+            axes.plot(sizes, [row["D"] for row, _ in part], marker, ms=4, mfc="none" if kind else colour, mec=colour)
+        _chance_line(axes, horizontal=True)
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=-0.02)
+        axes.set_title(task, fontsize=9)
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("parameters", fontsize=8)
+    figure.supylabel("D", fontsize=8)
+    figure.tight_layout()
+    return figure
+
+
+def _sized_tasks(results: Mapping[str, Any]) -> list[str]:
+    """Tasks with encoders of two sizes at least."""
+    return [t for t in tasks_of(results) if len({card["parameters"] for _, card in sized_rows(results, t)}) > 1]
+
+
 def neighbours_figure(
     example: Mapping[str, Any], neighbours: pd.DataFrame, thumbnails: Callable[[str], np.ndarray | None]
 ) -> Figure:
@@ -218,7 +253,7 @@ def write_figures(folder: str | Path, results: Mapping[str, Any], dpi: int = 200
         dpi: resolution of the PNG files.
 
     Returns:
-        the files: positives, tasks, findings_<task>, agreement_<task>, overlap_<task>.
+        the files: positives, tasks, sizes, findings_<task>, agreement_<task>, overlap_<task>.
 
     Raises:
         OSError: a file cannot be written.
@@ -229,6 +264,8 @@ def write_figures(folder: str | Path, results: Mapping[str, Any], dpi: int = 200
         files += save_figure(positives_figure(results), folder / "positives", dpi)
     if any(is_ranked(row) for task in tasks_of(results) for row in summary_rows(results, task)):
         files += save_figure(tasks_figure(results), folder / "tasks", dpi)
+    if _sized_tasks(results):
+        files += save_figure(sizes_figure(results), folder / "sizes", dpi)
     for task in tasks_of(results):
         stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in task)
         shown = shown_rows(results, task)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .answer import summary_rows, titles
+from .answer import summary_rows, tasks_of, titles
 from .verdicts import is_ranked
 from .wording import MISSING, group_name, interval, measure_name, number, probability
 
@@ -67,10 +67,16 @@ KNOWN: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "an area of the same size elsewhere. Retention below the control's says that the encoder sees the place.",
         ("encoder", "task", "finding", "retention*", "control*", "difference*", "standardised*", "n_images", "reason"),
     ),
+    "trends": (
+        "What D and D_all follow",
+        "Over every encoder and finding: rank correlation with the number of positives, and slope on the encoder's "
+        "year and the decimal logarithm of its parameters (trained encoders). p counts each finding once.",
+        ("task", "measure", "against", "kind", "value", "p", "clusters", "reason"),
+    ),
     "ablations": (
         "Ablations",
-        "The same measure with one option changed.",
-        ("ablation", "encoder", "task", "finding", "D", "change", "rank_correlation", "reason"),
+        "The same measure with one option changed; Spearman's correlation says whether the encoders keep their order.",
+        ("ablation", "encoder", "task", "finding", "D_main", "D", "change", "spearman", "reason"),
     ),
 }
 
@@ -79,6 +85,8 @@ def further_tables(results: Mapping[str, Any]) -> list[FurtherTable]:
     """Every further table that the results hold rows for."""
     name = titles(results)
     tables = []
+    if len(results["encoders"]) > 1:
+        tables.append(_beside(results, name))
     if results.get("comparisons"):
         tables.append(_comparisons(results, name))
     for key, (title, note, wanted) in KNOWN.items():
@@ -120,6 +128,53 @@ def _cell(row: Mapping[str, Any], column: str, name: Mapping[str, str]) -> str:
         around = interval(row.get(f"{column[:-1]}_lo", row.get("lo")), row.get(f"{column[:-1]}_hi", row.get("hi")))
         return number(value) if around == MISSING else f"{number(value)} ({around})"
     return number(value)
+
+
+def _beside(results: Mapping[str, Any], name: Mapping[str, str]) -> FurtherTable:
+    """The encoders by D with what else could choose among them: other measures, size, year, pretraining."""
+    cards = {card["name"]: card for card in results["encoders"]}
+    tasks = tasks_of(results)
+    heads = {(row.get("task"), row["encoder"]): row for row in results.get("probe") or () if row.get("level") == "task"}
+    rows = []
+    for task in tasks:
+        ranked = sorted((row for row in summary_rows(results, task) if is_ranked(row)), key=lambda row: row["D"])
+        for row in ranked:
+            card, head = cards[row["encoder"]], heads.get((task, row["encoder"]), {})
+            numbers = (row["D"], row.get("D_all"), row.get("margin_auroc"), head.get("auroc"), head.get("logme"))
+            rows.append(
+                (
+                    task,
+                    name[row["encoder"]],
+                    *(number(value) for value in numbers),
+                    MISSING if not card.get("parameters") else f"{card['parameters'] / 1e6:,.1f}",
+                    MISSING if not card.get("year") else str(card["year"]),
+                    card.get("objective") or MISSING,
+                )
+            )
+    columns = (
+        "task",
+        "encoder",
+        "D",
+        "D_all",
+        "margin AUROC",
+        "head AUROC",
+        "LogME",
+        "M parameters",
+        "year",
+        "pretraining",
+    )
+    kept = [i for i in range(len(columns)) if i < 3 or any(row[i] != MISSING for row in rows)]
+    kept = kept if len(tasks) > 1 else kept[1:]
+    numeric = (False, False, *(True,) * 7, False)
+    return FurtherTable(
+        "beside",
+        "D beside other measures, and the encoders' size and pretraining",
+        "Sort by a column to see whether another measure, or size, would have put the encoders in the same order.",
+        tuple(columns[i] for i in kept),
+        tuple(numeric[i] for i in kept),
+        tuple(tuple(row[i] for i in kept) for row in rows[:MOST_ROWS]),
+        len(rows),
+    )
 
 
 def _comparisons(results: Mapping[str, Any], name: Mapping[str, str]) -> FurtherTable:

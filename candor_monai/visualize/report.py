@@ -38,6 +38,7 @@ from .report_facts import (
 )
 from .report_rows import encoder_order, task_matrix, task_tables
 from .scatter_plot import scatter_plot
+from .size_plot import size_plot
 from .verdicts import LABELS, LEAST_CANDIDATES, LEAST_PATIENTS, verdict
 from .wording import count, group_name, interval, listed, many, measure_name, number, probability
 
@@ -162,6 +163,7 @@ def render(
         agreement=_agreement(results),
         overlap=_overlap(results),
         further=further_tables(results),
+        sizes=[(task, plot) for task in tasks_of(results) if (plot := size_plot(results, task))],
         rejections=rejections(
             rejected, results["accounting"].get("rejected_by_reason") or {}, words.get("reasons") or {}
         ),

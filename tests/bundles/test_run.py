@@ -224,43 +224,6 @@ def test_precomputed_features_need_no_images(tmp_path):
     assert rows[0]["encoder"] == "features"
 
 
-def test_mlflow_tracks_a_run(cohort, tmp_path, monkeypatch):
-    pytest.importorskip("mlflow", reason="mlflow is not installed (extra `tracking`)")
-    from mlflow import MlflowClient
-
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    run_bundle(
-        "candor_eval",
-        tracking="mlflow",
-        tracking_uri=uri,
-        run_name="small",
-        **table_options(cohort, tmp_path / "eval"),
-    )
-    client = MlflowClient(uri)
-    (run,) = client.search_runs([client.get_experiment_by_name("monai_experiment").experiment_id])
-    assert run.info.status == "FINISHED"
-    assert 0 <= run.data.metrics["D/Edema"] <= 1
-
-
-def test_the_shipped_tracking_settings_add_tables_and_report(cohort, tmp_path):
-    pytest.importorskip("mlflow", reason="mlflow is not installed (extra `tracking`)")
-    from mlflow import MlflowClient
-
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    for encoder in ("blind", "marker"):
-        options = {**table_options(cohort, tmp_path / encoder), "encoder": encoder}
-        run_bundle("candor_eval", tracking=bundle_config("tracking_mlflow.yaml"), tracking_uri=uri, **options)
-    client = MlflowClient(uri)
-    runs = client.search_runs([client.get_experiment_by_name("candor_eval").experiment_id])
-    assert {run.data.params["encoder"] for run in runs} == {"blind", "marker"}
-    assert len({run.data.params["cohort_fingerprint"] for run in runs}) == 1
-    assert all(len(value) < 500 for run in runs for value in run.data.params.values())
-    for run in runs:
-        names = {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
-        assert names >= {"results.json", "discordance.csv", "report.html", "metrics.csv"}
-        assert run.info.status == "FINISHED"
-
-
 @pytest.mark.parametrize(
     "arguments, told",
     [

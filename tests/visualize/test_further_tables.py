@@ -33,7 +33,7 @@ def test_encoders_and_groups_are_named_where_there_are_several():
         for e in ("rad_dino", "dinov3_s")
         for g in ("view=AP", "")
     ]
-    (table,) = further_tables(document)
+    *_, table = further_tables(document)
     assert table.columns == ("encoder", "finding", "group", "AUROC")
     assert table.rows[0] == ("RAD-DINO", "Edema", "view AP", "0.700")
     assert table.rows[3] == ("DINOv3-S", "Edema", "all", "0.700")
@@ -46,7 +46,7 @@ def test_no_rows_no_table():
 
 def test_pairs_with_the_best_encoder():
     document = synthetic.three_encoders()
-    (table,) = further_tables(document)
+    *_, table = further_tables(document)
     assert table.total == 2
     assert {row[2] for row in table.rows} == {"RAD-DINO"}
     assert all(" to " in row[5] for row in table.rows)
@@ -55,5 +55,20 @@ def test_pairs_with_the_best_encoder():
 def test_long_tables_are_cut():
     document = synthetic.one_encoder()
     document["ablations"] = [{"ablation": f"k = {i}", "D": 0.3} for i in range(MOST_ROWS + 7)]
-    (table,) = further_tables(document)
+    *_, table = further_tables(document)
     assert (len(table.rows), table.total) == (MOST_ROWS, MOST_ROWS + 7)
+
+
+def test_encoders_beside_other_measures_size_and_pretraining():
+    document = synthetic.three_encoders(compared=False)
+    document["probe"] = [
+        {"encoder": "rad_dino", "task": "chest", "finding": "", "level": "task", "auroc": 0.75, "logme": -0.3}
+    ]
+    table = further_tables(document)[0]
+    assert table.key == "beside"
+    assert table.columns[:2] == ("encoder", "D")
+    assert table.columns[-4:] == ("LogME", "M parameters", "year", "pretraining")
+    first = dict(zip(table.columns, table.rows[0], strict=True))
+    assert (first["encoder"], first["head AUROC"], first["LogME"]) == ("RAD-DINO", "0.750", "−0.300")
+    assert (first["M parameters"], first["pretraining"]) == ("303.0", "self-supervised")
+    assert [row[1] for row in table.rows] == sorted(row[1] for row in table.rows)  # best first
