@@ -39,7 +39,7 @@ from ..visualize.report import write_report
 from ..visualize.results_files import write_results
 from .ablations import run_ablations
 from .comparison import CellResults, compare, merged, read_cell
-from .distributed import go_on_alone, tell
+from .distributed import go_on_alone, processes, tell
 from .head_agreement import trend_rows
 from .head_study import HeadStudyOptions, run_head_study
 from .head_tables import write_tables
@@ -58,6 +58,8 @@ TABLES = (
     *("probe", *HEAD_TABLES, "trends", "retention", "ablations"),
 )
 STUDY_KEYS = ("name", "title", "encoders", "cohorts", "options", "ablations")
+# Tells what a cell's results were made from.
+MARKER = "cell.json"
 # Keys that a cell must not inherit from the study that it is a part of.
 _NOT_INHERITED = ("encoders", "cohorts", "study", "ablations")
 
@@ -171,10 +173,12 @@ def run_study(options: RunOptions, output_dir: Path) -> list[dict[str, Any]]:
     runner = CellRunner(running_workflow(), study, options, output_dir)
     tell(f"study {study.name}: {len(study.encoders)} encoders × {len(study.cohorts)} cohorts")
     contexts = {cell.name: runner.encode(cell) for cell in cells}
+    for cohort in study.cohorts:
+        runner.score_shared(_members(cells, cohort), contexts)
     go_on_alone()
     documents = []
     for cohort in study.cohorts:
-        members = [cell for cell in cells if cell.cohort == {k: v for k, v in cohort.items() if k != "label"}]
+        members = _members(cells, cohort)
         left_out = runner.common_images([contexts[cell.name] for cell in members])
         results = [runner.score(cell, contexts[cell.name], left_out) for cell in members]
         folder = output_dir if len(study.cohorts) == 1 else output_dir / _folder(cohort)
@@ -216,31 +220,61 @@ class CellRunner:
 
     def score(self, cell: StudyCell, context: RunContext, left_out: Sequence[str]) -> CellResults:
         """The cell's results, run only when they are not those of the present features and options."""
-        stamp = self._stamp(context, left_out)
-        marker = cell.folder / "cell.json"
+        done = self._done(cell, context, left_out)
+        if done is not None:
+            print(f"  {cell.name}: results are there", flush=True)
+            return done
+        print(f"  {cell.name}: scoring", flush=True)
+        self._workflow(cell, "score", self._score_overrides(cell, left_out)).run()
+        gc.collect()
+        atomic_write(cell.folder / MARKER, json.dumps(self._stamp(context, left_out), indent=1, sort_keys=True) + "\n")
+        return read_cell(cell.folder)
+
+    def score_shared(self, cells: Sequence[StudyCell], contexts: Mapping[str, RunContext]) -> None:
+        """Score the groups of one cohort's cells on all processes; on one process nothing.
+
+        The first process says which cells are without results and which images are left out of all of them.
+        """
+        here = processes()
+        if here.world_size == 1:
+            return
+        todo: dict[str, Any] = {}
+        if here.first:
+            left_out = self.common_images([contexts[cell.name] for cell in cells])
+            todo = {"left_out": left_out, "cells": []}
+            todo["cells"] = [c.name for c in cells if self._done(c, contexts[c.name], left_out) is None]
+        told = json.loads(here.share("cells", json.dumps(todo).encode()))
+        for cell in cells:
+            if cell.name in told["cells"]:
+                tell(f"  {cell.name}: scoring groups")
+                self._workflow(cell, "score_groups", self._score_overrides(cell, told["left_out"])).run()
+                gc.collect()
+
+    def _done(self, cell: StudyCell, context: RunContext, left_out: Sequence[str]) -> CellResults | None:
+        """The cell's results, if they are there and those of the present features and options."""
+        marker = cell.folder / MARKER
         if marker.is_file() and (cell.folder / FILE).is_file():
             try:
-                if json.loads(marker.read_text(encoding="utf-8")) == stamp:
-                    print(f"  {cell.name}: results are there", flush=True)
+                if json.loads(marker.read_text(encoding="utf-8")) == self._stamp(context, left_out):
                     return read_cell(cell.folder)
             except (ValueError, UserError):
                 logger.warning("%s: results cannot be read and are made again", cell.folder)
-        print(f"  {cell.name}: scoring", flush=True)
+        return None
+
+    def _score_overrides(self, cell: StudyCell, left_out: Sequence[str]) -> dict[str, Any]:
+        """What a cell's score has besides its options; every process writes the same list of images."""
         overrides: dict[str, Any] = {"write_report": False}
         if left_out:
             path = cell.folder / "left_out.txt"
             atomic_write(path, "\n".join(left_out) + "\n")
             overrides["leave_out"] = str(path)
-        self._workflow(cell, "score", overrides).run()
-        gc.collect()
-        atomic_write(marker, json.dumps(stamp, indent=1, sort_keys=True) + "\n")
-        return read_cell(cell.folder)
+        return overrides
 
     def variant(self, cell: StudyCell, name: str, overrides: dict[str, Any]) -> CellResults:
         """The cell scored (and encoded where needed) with other options, in a folder of its own."""
         folder = cell.folder.parent.parent / "ablations" / f"{cell.name}--{name}"
         changed = dataclasses.replace(cell, folder=folder)
-        marker = folder / "cell.json"
+        marker = folder / MARKER
         stamp = {"overrides": json.loads(json.dumps(overrides, default=str)), "config": self._digest(cell)}
         if marker.is_file() and json.loads(marker.read_text(encoding="utf-8")) == stamp:
             return read_cell(folder)
@@ -456,6 +490,11 @@ def _cohort_overrides(cohort: Any) -> dict[str, Any]:
         return dict(cohort)
     card = name_or_card("cohorts", cohort)
     return {"cohort": str(card) if isinstance(card, Path) else card}
+
+
+def _members(cells: Sequence[StudyCell], cohort: Mapping[str, Any]) -> list[StudyCell]:
+    """The cells of a cohort."""
+    return [cell for cell in cells if cell.cohort == {k: v for k, v in cohort.items() if k != "label"}]
 
 
 def _folder(cohort: dict[str, Any]) -> str:

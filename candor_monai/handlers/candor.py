@@ -41,6 +41,8 @@ class CandorHandler:
         index_key: key of the image indices in ``engine.state.batch``.
         pred_key: key of the features in ``engine.state.output``.
         prefix: put before every metric's name.
+        scorer: measures features, observations and options in place of
+            :func:`~candor_monai.metrics.evaluation.evaluate`, with the same result.
 
     Source: arXiv 2607.18451, sections 2 and 3; measures.md.
     """
@@ -53,8 +55,10 @@ class CandorHandler:
         index_key: str = "index",
         pred_key: str = "pred",
         prefix: str = "",
+        scorer: Callable[[Any, Observations, Options], Evaluation] = evaluate,
     ) -> None:
         self.observations = observations
+        self.scorer = scorer
         self.options = options or Options()
         self.features = features
         self.prefix = prefix
@@ -86,18 +90,26 @@ class CandorHandler:
 
     def evaluate(self) -> Evaluation:
         """The evaluation of the features at hand."""
-        if self.features is None:
-            features, rows = self.rows.gathered()
-        else:
-            whole, present = self.features() if callable(self.features) else self.features
-            rows = np.flatnonzero(present)
-            features = whole if len(rows) == len(whole) else whole[rows]
+        features, rows = self.rows.gathered() if self.features is None else features_at_hand(self.features)
         if len(rows) < len(self.observations):
             missing = len(self.observations) - len(rows)
             logger.warning("%d of %d images have no feature and are not scored", missing, len(self.observations))
         if not len(rows):
             raise ValueError("no image has a feature: the engine's batches held none of the observations' indices.")
-        return evaluate(features, self.observations.take(rows), self.options)
+        return self.scorer(features, self.observations.take(rows), self.options)
+
+
+def features_at_hand(
+    features: tuple[np.ndarray, np.ndarray] | Callable[[], tuple[np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """The features that are there, shape (n, d), and the rows that they are of, shape (n,), int64, ascending.
+
+    Args:
+        features: features of all images and which are there, or a function that gives both.
+    """
+    whole, present = features() if callable(features) else features
+    rows = np.flatnonzero(present)
+    return (whole if len(rows) == len(whole) else whole[rows]), rows
 
 
 def published(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> dict[str, float]:

@@ -18,7 +18,7 @@ import torch
 from candor_monai.utils import bundle_config
 from candor_monai.visualize.results_files import read_results
 
-from .small_cohort import run_bundle, table_options, write_small_cohort
+from .small_cohort import forked, run_bundle, table_options, write_small_cohort
 
 LIMIT = 300
 
@@ -52,22 +52,6 @@ def options_of(cohort, output):
         **table_options(cohort, output, batch_size=4, probe=False, report_images=False),
         "embedding::handlers::0::shard_rows": 4,
     }
-
-
-def forked(work):
-    """Id of a child of this warmed process that does ``work``."""
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, 1)
-            os.dup2(null, 2)
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    return pid
 
 
 def stored(output):
