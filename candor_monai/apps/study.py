@@ -225,7 +225,11 @@ class CellRunner:
             print(f"  {cell.name}: results are there", flush=True)
             return done
         print(f"  {cell.name}: scoring", flush=True)
-        self._workflow(cell, "score", self._score_overrides(cell, left_out)).run()
+        workflow = self._workflow(cell, "score", self._score_overrides(cell, left_out))
+        scored: RunContext = workflow.parser.get_parsed_content("context")
+        for name in ("seconds", "bottleneck", "chosen", "counts"):  # what encoding took belongs into the results too
+            getattr(scored, name).update(getattr(context, name))
+        workflow.run()
         gc.collect()
         atomic_write(cell.folder / MARKER, json.dumps(self._stamp(context, left_out), indent=1, sort_keys=True) + "\n")
         return read_cell(cell.folder)

@@ -94,6 +94,8 @@ class ResultsSaver(RankZeroHandler):
             "run": {
                 "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(context.started)),
                 "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "bottleneck": context.bottleneck,
+                "chosen": context.chosen,
                 "counts": {**context.counts, **{f"score.{name}": int(n) for name, n in evaluation.counts.items()}},
             },
             "versions": versions(),
