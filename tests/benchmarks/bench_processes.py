@@ -4,8 +4,9 @@
 
 Processes are forked from one warmed process and meet by gloo, as ``torchrun``'s do. Turns alternate between one and
 several in the same run; timed is from the first process's beginning of the work to the last one's end, without imports
-and without opening the cohort. Printed are the seconds of each turn, the ratio of the medians and the ratio of the best
-turns. On a machine that other programs use, the best turns say more; nothing is decided here.
+and without opening the cohort. Printed are the seconds of each turn, the ratio of the medians and of the best turns, and
+the same of processor time (what one process needs over what the busiest of several needs), which says how well the work
+is dealt out where other programs use the machine: wall time then says more about them. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import contextmanager
+from collections import Counter
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -43,33 +44,32 @@ def write_groups(folder: Path, groups: int, images: int) -> None:
     table.assign(view="v" + table["view"].astype(str)).to_csv(folder / "labels.csv", index=False)
 
 
-def noted(folder: Path, call: Callable[[], Any]) -> Any:
-    """Run a call and keep when it began and ended, on the clock that all processes share."""
-    began = time.monotonic()
-    try:
-        return call()
-    finally:
-        (folder / f"{os.getpid()}-{began}.json").write_text(json.dumps([began, time.monotonic()]))
-
-
 def watch(folder: Path) -> None:
-    """Note when encoding and scoring begin and end, in this process."""
+    """Note when encoding and scoring begin and end in this process, and the processor time that they take."""
     plain_stage, plain_score = RunContext.stage, scoring.score_groups
 
     @contextmanager
+    def noted() -> Any:
+        began, processor = time.monotonic(), time.process_time()  # the former is the same for all processes
+        yield
+        told = [os.getpid(), began, time.monotonic(), time.process_time() - processor]
+        (folder / f"{os.getpid()}-{began}.json").write_text(json.dumps(told))
+
+    @contextmanager
     def stage(self: RunContext, name: str) -> Any:
-        began = time.monotonic()
-        with plain_stage(self, name):
+        with plain_stage(self, name), noted() if name == "encode" else nullcontext():
             yield
-        if name == "encode":
-            (folder / f"{os.getpid()}.json").write_text(json.dumps([began, time.monotonic()]))
+
+    def score(*given: Any) -> Any:
+        with noted():
+            return plain_score(*given)
 
     RunContext.stage = stage  # type: ignore[method-assign]
-    scoring.score_groups = lambda *given: noted(folder, lambda: plain_score(*given))  # type: ignore[assignment]
+    scoring.score_groups = score  # type: ignore[assignment]
 
 
-def turn(processes: int, run_id: str, options: dict[str, Any], scratch: Path) -> float:
-    """Seconds from the first beginning to the last end."""
+def turn(processes: int, run_id: str, options: dict[str, Any], scratch: Path) -> tuple[float, float]:
+    """Seconds from the first beginning to the last end, and processor seconds of the busiest process."""
     output, times = scratch / "eval", scratch / "times"
     for folder in (output, times):
         shutil.rmtree(folder, ignore_errors=True)
@@ -82,22 +82,25 @@ def turn(processes: int, run_id: str, options: dict[str, Any], scratch: Path) ->
     if any(exit_codes(forked_ranks(processes, work), limit=3600)):
         raise RuntimeError(f"a process of {processes} failed")
     spans = [json.loads(path.read_text()) for path in times.iterdir()]
-    return max(end for _, end in spans) - min(begin for begin, _ in spans)
+    busy: Counter[int] = Counter()
+    for pid, _, _, processor in spans:
+        busy[pid] += processor
+    return max(end for _, _, end, _ in spans) - min(begin for _, begin, _, _ in spans), max(busy.values())
 
 
 def compare(name: str, processes: int, turns: int, run_id: str, options: dict[str, Any], scratch: Path) -> None:
     """Take turns and print."""
-    seconds: dict[int, list[float]] = {1: [], processes: []}
+    taken: dict[int, list[tuple[float, float]]] = {1: [], processes: []}
     for _ in range(turns):
-        for count in seconds:
-            seconds[count].append(turn(count, run_id, options, scratch))
-            print(f"{name}, {count} processes: {seconds[count][-1]:.2f} s, load {os.getloadavg()[0]:.1f}", flush=True)
-    one, several = seconds[1], seconds[processes]
-    print(
-        f"{name}: {processes} processes are {np.median(one) / np.median(several):.2f} × one by medians, "
-        f"{min(one) / min(several):.2f} × by best turns",
-        flush=True,
-    )
+        for count, found in taken.items():
+            found.append(turn(count, run_id, options, scratch))
+            wall, processor = found[-1]
+            load = os.getloadavg()[0]
+            print(f"{name}, {count} processes: {wall:.2f} s, processor {processor:.2f} s, load {load:.1f}", flush=True)
+    for what, place in (("wall time", 0), ("processor time", 1)):
+        one, several = ([times[place] for times in taken[count]] for count in (1, processes))
+        medians, best = np.median(one) / np.median(several), min(one) / min(several)
+        print(f"{name}, {what}: {processes} processes are {medians:.2f} × one, {best:.2f} × by best turns", flush=True)
 
 
 def main() -> None:
