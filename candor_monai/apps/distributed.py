@@ -1,17 +1,19 @@
 """One evaluation on many processes: who does what, and how they wait for each other.
 
-Encoding is dealt out by blocks of images; everything else is the first process's. The processes meet through the
-launcher's key-value store, polled without a time limit, and never in a collective operation: one of them may encode
-for hours longer than another, and no timeout of a backend ends the run. Features travel by the feature store's files.
+Encoding is dealt out by blocks of images, scoring by matched groups (:mod:`.scoring`); everything else is the first
+process's. The processes meet through the launcher's key-value store, polled without a time limit, and never in a
+collective operation: one of them may encode or score for hours longer than another, and no timeout of a backend ends
+the run. Features and results of groups travel by files.
 
 :func:`start_processes` makes a process group all the same, so that ``idist.get_rank()`` is right in MONAI's and
 Ignite's handlers (and in a user's own) while images are encoded. Ignite's own collective takes place at once, where all
-are together. The group is gone before the first process scores, where the others have ended.
+are together. The group is gone before the first process writes what was found, where the others have ended.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -19,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,7 +55,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this one prepares, scores, writes and tells."""
+        """Whether this one prepares, writes results and tells."""
         return self.rank == 0
 
     def share(self, name: str, value: bytes = b"") -> bytes:
@@ -85,6 +88,23 @@ class Processes:
             return []
         self._wait(keys)
         return [bytes(self.store.get(key)) for key in keys]
+
+    def deal(self, name: str, count: int) -> Iterator[int]:
+        """Numbers from 0 to below ``count``, each in one process alone: whoever asks next gets the next.
+
+        Every process calls this the same number of times with the same names.
+
+        Args:
+            name: what is dealt.
+            count: how many there are.
+        """
+        self._turns[name] += 1
+        key = f"{name}/{self._turns[name]}/next"
+        for taken in itertools.count():
+            number = taken if self.world_size == 1 else self.store.add(key, 1) - 1
+            if number >= count:
+                return
+            yield number
 
     @contextmanager
     def first_before_others(self, name: str) -> Iterator[None]:
@@ -155,8 +175,7 @@ def start_processes(backend: str | None = None) -> None:
 
     local, beside = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     devices = torch.cuda.device_count()
-    if backend is None:
-        backend = "nccl" if devices >= beside else "gloo"
+    backend = chosen_backend(backend, devices, beside)
     if devices:
         torch.cuda.set_device(local % devices)
     try:
@@ -169,7 +188,23 @@ def start_processes(backend: str | None = None) -> None:
     _here = Processes(rank, world_size, store)
     if not _here.first:
         logging.disable(logging.WARNING)
-    logger.info("%d processes share the encoding (%s)", world_size, backend)
+    logger.info("%d processes share the encoding and the scoring (%s)", world_size, backend)
+
+
+def chosen_backend(asked: str | None, devices: int, beside: int) -> str:
+    """The backend of ``torch.distributed``: NCCL only where each process of this machine has a GPU of its own.
+
+    Args:
+        asked: by the user; None: none is.
+        devices: GPUs of this machine.
+        beside: processes on this machine.
+
+    Raises:
+        UserError: NCCL is asked for where two processes would share a GPU, which it cannot.
+    """
+    if asked == "nccl" and devices < beside:
+        raise UserError(f"--process_backend nccl: {beside} processes of this machine, {devices} GPU; take gloo.")
+    return asked or ("nccl" if devices >= beside else "gloo")
 
 
 def stop_processes() -> None:
@@ -235,7 +270,9 @@ def gather_features(context: RunContext) -> None:
     names = [] if store is None else sorted(path.name for path in store.folder.glob("*.arrow"))
     told = processes().collect("encoded", json.dumps(names).encode())
     if store is not None and processes().first:
-        _until_visible(store, {name for names in told for name in json.loads(names)})
+        until_visible(
+            store.folder, {name for names in told for name in json.loads(names)}, "Name it with --feature_dir."
+        )
         store.refresh()
 
 
@@ -261,13 +298,24 @@ def go_on_alone() -> None:
     _here = Processes(store=here.store)
 
 
-def _until_visible(store: FeatureStore, names: set[str]) -> None:
+def until_visible(folder: Path, names: set[str], what_to_do: str) -> None:
+    """Wait until files that other processes have written are seen here; a network file system may take a while.
+
+    Args:
+        folder: where they are.
+        names: of the files.
+        what_to_do: the end of the message when they cannot be seen.
+
+    Raises:
+        UserError: they are not seen in time.
+    """
     deadline = time.monotonic() + VISIBLE
-    while absent := sorted(name for name in names if not (store.folder / name).exists()):
+    while absent := sorted(name for name in names if not (folder / name).exists()):
         if time.monotonic() > deadline:
             raise UserError(
-                f"{len(absent)} shards that other processes wrote, {absent[0]} among them, cannot be seen in "
-                f"{store.folder}: every machine must write into the same folder. Name it with --feature_dir."
+                f"{len(absent)} files that other processes wrote, {absent[0]} among them, cannot be seen in "
+                f"{folder}: every machine must write into the same folder. {what_to_do}"
             )
-        os.listdir(store.folder)
+        if folder.is_dir():
+            os.listdir(folder)
         time.sleep(10 * POLL)

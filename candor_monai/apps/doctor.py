@@ -122,7 +122,7 @@ def check_codecs(cohort: Cohort, options: RunOptions) -> Iterator[Check]:
     paths = [path for path in paths if Path(path).suffix.lower() not in (".png", ".jpg", ".jpeg", ".tif", ".tiff")]
     syntaxes: Counter[str] = Counter()
     unread: Counter[str] = Counter()
-    for _, answer in read_headers(paths, (), workers=options.decode_workers):
+    for _, answer in read_headers(paths, (), workers=options.first_decode_workers):
         if answer.header:
             syntaxes[answer.header.get("TransferSyntaxUID", "")] += 1
         else:

@@ -112,7 +112,7 @@ def open_pool(options: RunOptions, original: bool = False) -> Any:
     from ..data.decode_pool import DecodePool
 
     return DecodePool(
-        workers=options.decode_workers,
+        workers=options.first_decode_workers,
         memory_bytes=options.decode_memory_mb << 20,
         seconds=options.decode_seconds,
         options=decode_options(options),
@@ -137,11 +137,13 @@ def open_views(options: RunOptions, context: RunContext, pool: Any) -> Retention
 
 
 @told_briefly
-def views_loader(views: RetentionViews | None, context: RunContext, options: RunOptions) -> EncodeLoader | list[Any]:
+def views_loader(
+    views: RetentionViews | None, context: RunContext, options: RunOptions, device: Any = "cpu"
+) -> EncodeLoader | list[Any]:
     """Batches of the views that the store lacks; an empty list when it lacks none."""
     if views is None or isinstance(context.store, ArrayStore):
         return []
-    return _loader(_same_for_all(views.records(context.store, context.sources)), views, options)
+    return _loader(_same_for_all(views.records(context.store, context.sources)), views, options, device)
 
 
 def decode_options(options: RunOptions) -> Any:
@@ -255,10 +257,14 @@ def preprocessing_config() -> Any:
 
 
 @told_briefly
-def encode_loader(dataset: Any, context: RunContext, options: RunOptions) -> EncodeLoader | list[Any]:
+def encode_loader(
+    dataset: Any, context: RunContext, options: RunOptions, device: Any = "cpu"
+) -> EncodeLoader | list[Any]:
     """Batches of the images that the store lacks; an empty list when it lacks none.
 
     Args:
+        context, options: the run's.
+        device: where batches go.
         dataset: an :class:`~candor_monai.data.encode_dataset.EncodeDataset`, or any dataset of uint8 images in the
             order of the cohort's records.
     """
@@ -266,7 +272,7 @@ def encode_loader(dataset: Any, context: RunContext, options: RunOptions) -> Enc
         return []
     records = _same_for_all(EncodeRecords.of(context.cohort, context.store, context.sources))
     pool = dataset if isinstance(dataset, EncodeDataset) else MappedDataset(dataset)
-    loader = _loader(records, pool, options)
+    loader = _loader(records, pool, options, device)
     stored = len(records.image_ids) - int(records.missing.sum())
     wanted = len(records.image_ids) - stored
     context.counts.update(images_stored=stored, images_encoded=wanted)
@@ -282,7 +288,7 @@ def _same_for_all(records: EncodeRecords) -> EncodeRecords:
     return dataclasses.replace(records, missing=shared_missing(records.image_ids, records.missing))
 
 
-def _loader(records: EncodeRecords, pool: Any, options: RunOptions) -> EncodeLoader:
+def _loader(records: EncodeRecords, pool: Any, options: RunOptions, device: Any) -> EncodeLoader:
     size = options.canonical_size
     return EncodeLoader(
         records,
@@ -291,6 +297,10 @@ def _loader(records: EncodeRecords, pool: Any, options: RunOptions) -> EncodeLoa
         image_size=size,
         rank=processes().rank,
         world_size=processes().world_size,
+        prefetch=options.prefetch,
+        workers=options.most_decode_workers if options.decode_workers is None else None,
+        pin_memory=options.pin_memory,
+        device=device,
     )
 
 

@@ -8,6 +8,7 @@ read, naming the option.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,7 +198,9 @@ class RunOptions:
     compile: bool = _option(flag, False)
     batch_size: int = _option(whole(1), 32)
     image_size: int | str = _option(pixels, 224)
-    decode_workers: int = _option(whole(1), 2)
+    decode_workers: int | None = _option(whole(1))
+    prefetch: int | None = _option(whole(1))
+    pin_memory: bool | None = _option(flag)
     decode_memory_mb: int = _option(whole(256), 1024)
     decode_seconds: float = _option(number(0.1), 60.0)
     cache_mb: int = _option(whole(0), 2048)
@@ -220,6 +223,17 @@ class RunOptions:
     def canonical_size(self) -> int | None:
         """Side of the canonical image in pixels; None keeps the file's own size."""
         return None if self.image_size == ORIGINAL else int(self.image_size)
+
+    @property
+    def first_decode_workers(self) -> int:
+        """Decoding processes to begin with: as asked for, or two where there are cores for them."""
+        return self.decode_workers or min(2, self.most_decode_workers)
+
+    @property
+    def most_decode_workers(self) -> int:
+        """Cores of this machine that are this process's."""
+        beside = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+        return max(1, len(os.sched_getaffinity(0)) // beside)
 
     @property
     def features_folder(self) -> Path:

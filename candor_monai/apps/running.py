@@ -19,6 +19,7 @@ from ..data.folder_lock import folder_lock
 from ..data.phantom_files import phantom_complete
 from ..handlers.report import ReportHandler
 from ..handlers.run_context import RunContext
+from ..handlers.stage_times import bottleneck, stage_seconds
 from ..utils.atomic import atomic_path, atomic_write
 from ..utils.errors import UserError
 from ..utils.told import told_briefly
@@ -91,8 +92,25 @@ def run_engine(engine: Any, context: RunContext, stage: str, loader: Any = None)
         return
     with context.stage(stage):
         engine.run()
-    for name, seconds in getattr(loader, "seconds", {}).items():
-        context.seconds[f"{stage}.{name}"] = seconds
+    if loader is not None:
+        _note_stages(engine, context, stage, loader)
+
+
+def _note_stages(engine: Any, context: RunContext, stage: str, loader: Any) -> None:
+    """Keep where the time of encoding went, what the first batches chose, and which stage set the pace."""
+    seconds = {**getattr(loader, "seconds", {}), **stage_seconds(engine)}
+    context.seconds.update({f"{stage}.{name}": value for name, value in seconds.items()})
+    context.chosen.update({f"{stage}.{name}": value for name, value in getattr(loader, "chosen", {}).items()})
+    slowest = bottleneck(seconds, getattr(loader, "workers", 1))
+    if slowest is not None:
+        context.bottleneck[stage] = slowest[0]
+        logger.info("%s: %s sets the pace (%d %% of the work)", stage, slowest[0], round(100 * slowest[1]))
+    halved = getattr(getattr(engine, "inferer", None), "halvings", 0)
+    if halved:
+        context.warn(
+            f"{stage}: {halved} batches did not fit into memory and were forwarded in halves; their features may "
+            "differ in the last bits (`notes` in the feature store names them)."
+        )
 
 
 @told_briefly

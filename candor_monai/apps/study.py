@@ -29,7 +29,7 @@ from ..utils.errors import UserError
 from ..utils.told import told_briefly
 from .ablations import ABLATIONS, run_ablations
 from .comparison import CellResults, read_cell
-from .distributed import go_on_alone, tell
+from .distributed import go_on_alone, processes, tell
 from .opening import CALIBRATION, open_pool, recorded
 from .options import RunOptions
 from .running import claim
@@ -81,6 +81,8 @@ def run_study(options: RunOptions, output_dir: Path) -> list[dict[str, Any]]:
     ]
     tell(tell_plan(study.name, plan_study(planned, output_dir)))
     contexts = [[runner.encode(own) for own in members] for members in opened]
+    for members, parts in zip(cells, contexts, strict=True):
+        runner.score_shared(members, parts)
     go_on_alone()
     found = []
     for cohort, members, parts, own in zip(study.cohorts, cells, contexts, opened, strict=True):
@@ -197,8 +199,36 @@ class CellRunner:
             tell(f"  {cell.name}: results are there")
             return found
         tell(f"  {cell.name}: scoring")
-        self._workflow(cell, "score", {"write_report": False, **_leave_out(cell.folder, left_out)}).run()
+        workflow = self._workflow(cell, "score", _score_overrides(cell, left_out))
+        scored: RunContext = workflow.parser.get_parsed_content("context")
+        for name in ("seconds", "bottleneck", "chosen", "counts"):  # what encoding took belongs into the results too
+            getattr(scored, name).update(getattr(context, name))
+        workflow.run()
         return self._finished(cell.folder, stamp)
+
+    def score_shared(self, cells: Sequence[StudyCell], contexts: Sequence[RunContext]) -> None:
+        """Score the groups of one cohort's cells on all processes; on one process nothing.
+
+        The first process says which cells are without results and which images are left out of all of them.
+        """
+        here = processes()
+        if here.world_size == 1:
+            return
+        todo: dict[str, Any] = {}
+        if here.first:
+            left_out = self.common_images(contexts)
+            missing = [
+                cell.name
+                for cell, context in zip(cells, contexts, strict=True)
+                if _done(cell.folder, self._stamp(context, left_out)) is None
+            ]
+            todo = {"left_out": left_out, "cells": missing}
+        told = json.loads(here.share("cells", json.dumps(todo).encode()))
+        for cell in cells:
+            if cell.name in told["cells"]:
+                tell(f"  {cell.name}: scoring groups")
+                self._workflow(cell, "score_groups", _score_overrides(cell, told["left_out"])).run()
+                gc.collect()
 
     def variant(self, cell: StudyCell, name: str, overrides: dict[str, Any]) -> CellResults:
         """The cell's D (and features where needed) with other options, in a folder of its own.
@@ -316,6 +346,11 @@ def _done(folder: Path, stamp: Mapping[str, Any]) -> CellResults | None:
     except UserError:
         logger.warning("%s: results cannot be read and are made again", folder)
         return None
+
+
+def _score_overrides(cell: StudyCell, left_out: Sequence[str]) -> dict[str, Any]:
+    """What a cell's score has besides its options; every process writes the same list of images."""
+    return {"write_report": False, **_leave_out(cell.folder, left_out)}
 
 
 def _leave_out(folder: Path, images: Sequence[str]) -> dict[str, str]:

@@ -88,6 +88,16 @@ class CachedPool:
         self.pool = pool
         self.cache = cache
 
+    @property
+    def spent(self) -> dict[str, float] | None:
+        """What the pool's workers spent by stage, if it tells."""
+        return getattr(self.pool, "spent", None)
+
+    def grow(self, workers: int) -> None:
+        """Go on with this many workers, if the pool can."""
+        if hasattr(self.pool, "grow"):
+            self.pool.grow(workers)
+
     def map(self, items: Iterable[Any]) -> Iterator[Result]:
         """As the pool's: results in the order of ``items``; what fails is tried again the next time."""
         order: deque[tuple[Any, Any, tuple[np.ndarray, Any] | None]] = deque()

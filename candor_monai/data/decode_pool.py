@@ -34,6 +34,8 @@ from .worker_limits import worker_environment
 
 logger = logging.getLogger(__name__)
 
+# What a worker does with an image, one after the other: the last one is the canonical size.
+STAGES = ("read", "decode", "transform")
 LEAST_MEMORY = 192 * 2**20  # libraries and a small image
 
 _AHEAD = 2  # requests a worker holds: it never waits for the main process between two images
@@ -74,6 +76,9 @@ class DecodePool:
         size: canonical size, one number or (rows, columns); None keeps the original resolution (still 8 bits).
         prefetch: results decoded ahead of the consumer; by default 64, or 4 a worker at original resolution.
 
+    Attributes:
+        spent: seconds of all workers together in each of :data:`STAGES`, over the results that were given.
+
     Raises:
         UserError: a value is out of range, or the workers cannot start.
 
@@ -103,6 +108,7 @@ class DecodePool:
         self.options = options or DecodeOptions()
         self.size = size
         self.prefetch = prefetch or (64 if size is not None else 4 * workers)
+        self.spent = dict.fromkeys(STAGES, 0.0)
         self._state: _Crew | None = None
         self._lock = threading.Lock()
 
@@ -132,6 +138,8 @@ class DecodePool:
                     return
                 index, future = waiting.popleft()
                 result = future.result()
+                for stage, spent in zip(STAGES, result.stages, strict=False):
+                    self.spent[stage] += spent
                 if isinstance(result.pixels, DecodeError):
                     yield Decoded(index, result.pixels, None, result.seconds)
                 else:
@@ -151,6 +159,13 @@ class DecodePool:
             raise result.pixels
         assert result.meta is not None
         return DecodedImage(result.pixels, result.meta)
+
+    def grow(self, workers: int) -> None:
+        """Go on with this many workers; those that are there stay."""
+        with self._lock:
+            self.workers = max(self.workers, workers)
+            if self._state is not None and self._state.owner == os.getpid():
+                self._state.grow(self.workers)
 
     def close(self) -> None:
         """End the workers; results not yet fetched are lost."""
@@ -202,6 +217,7 @@ class _Result(NamedTuple):
     pixels: np.ndarray | DecodeError
     meta: ImageMeta | None
     seconds: float
+    stages: tuple[float, ...]
 
 
 class _Task:
@@ -235,8 +251,14 @@ class _Crew:
             pool.seconds,
             ", ".join(f"{name}={value}" for name, value in pool.options.as_dict().items()),
         )
-        self.members = [_Member(settings, pool.seconds, self.tasks) for _ in range(pool.workers)]
+        self._settings, self._seconds = settings, pool.seconds
+        self.members: list[_Member] = []
+        self.grow(pool.workers)
         self.closed = False
+
+    def grow(self, workers: int) -> None:
+        while len(self.members) < workers:
+            self.members.append(_Member(self._settings, self._seconds, self.tasks))
 
     def submit(self, header: bytes, data: bytes) -> Future[_Result]:
         task = _Task(header, data)
@@ -368,16 +390,17 @@ class _Member:
         self._answered += 1
         try:
             seconds = float(answer["seconds"])
+            stages = tuple(float(spent) for spent in answer["stages"])
             if "reason" in answer:
                 reason, message = answer["reason"], str(answer["message"])
                 if reason not in REASONS:
                     raise ValueError
-                result = _Result(DecodeError(reason, message), None, seconds)
+                result = _Result(DecodeError(reason, message), None, seconds, stages)
             else:
                 if answer["dtype"] not in ("uint8", "uint16"):
                     raise ValueError
                 array = np.frombuffer(pixels, dtype=answer["dtype"]).reshape(answer["shape"])
-                result = _Result(array, ImageMeta(**answer["meta"]), seconds)
+                result = _Result(array, ImageMeta(**answer["meta"]), seconds, stages)
         except (KeyError, TypeError, ValueError):
             raise _Dead("killed") from None
         if isinstance(result.pixels, DecodeError) and result.pixels.reason == "memory" and self._answered > 1:
@@ -400,7 +423,7 @@ class _Member:
             message = f"reading and decoding took more than {self._seconds:g} s"
             if dead.reason == "killed":
                 message = f"the decoding process ended with status {status}"
-            blamed.future.set_result(_Result(DecodeError(dead.reason, message), None, self._seconds))
+            blamed.future.set_result(_Result(DecodeError(dead.reason, message), None, self._seconds, ()))
         self._again.extendleft(reversed(tasks))
 
     def _started(self) -> subprocess.Popen[bytes]:

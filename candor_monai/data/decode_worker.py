@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import json
 import math
 import os
@@ -54,13 +55,15 @@ def _answer(
     from candor_monai.data.decoding import decode, read_source, squashed
     from candor_monai.utils.errors import DecodeError
 
-    start = time.perf_counter()
+    marks = [time.perf_counter()]  # start, read, decoded
     pixels = None
     try:
         if data is None:
             expected = tuple(request["expected"]) if request["expected"] else None
             data = read_source(request["path"], options, expected)
+        marks.append(time.perf_counter())
         image = decode(data, options)
+        marks.append(time.perf_counter())
         shown = squashed(image.pixels, size) if request["eight_bit"] else image.pixels
         answer: dict[str, Any] = {"shape": shown.shape, "dtype": str(shown.dtype), "meta": image.meta.as_dict()}
         pixels = shown.reshape(-1).data.cast("B")
@@ -70,7 +73,9 @@ def _answer(
         answer = {"reason": "memory", "message": "decoding needs more memory than a worker may use"}
     if answer.get("reason") == "memory":
         gc.collect()
-    answer["seconds"] = time.perf_counter() - start
+    marks.append(time.perf_counter())
+    answer["stages"] = [after - before for before, after in itertools.pairwise(marks)]
+    answer["seconds"] = marks[-1] - marks[0]
     return answer, pixels
 
 

@@ -42,6 +42,18 @@ class EncodeDataset(Dataset):
         self.pool = pool
         self.transform = transform if transform is not None and getattr(transform, "transforms", True) else None
         self.image_size = image_size
+        self._transforming = 0.0
+
+    @property
+    def spent(self) -> dict[str, float] | None:
+        """Seconds by stage: the pool's workers', and those of the transform, if the pool tells."""
+        spent = getattr(self.pool, "spent", None)
+        return None if spent is None else {**spent, "transform": spent["transform"] + self._transforming}
+
+    def grow(self, workers: int) -> None:
+        """Go on with this many decoding workers, if the pool can."""
+        if hasattr(self.pool, "grow"):
+            self.pool.grow(workers)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -64,7 +76,9 @@ class EncodeDataset(Dataset):
                     continue
                 before = time.perf_counter()
                 transformed = transformed_image(self.transform, pixels)
-                yield index, transformed, meta, seconds + time.perf_counter() - before
+                taken = time.perf_counter() - before
+                self._transforming += taken
+                yield index, transformed, meta, seconds + taken
 
 
 class MappedDataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import queue
 import threading
@@ -22,10 +23,13 @@ from .blocks import EMPTY, work_blocks
 from .decoding import CANONICAL_SIZE
 from .image_sources import let_go, opened
 from .store_rows import ABSENT, Sources, stat_sources
+from .warm_up import FIRST_PREFETCH, MOST_PREFETCH, WarmUp
 
 if TYPE_CHECKING:
     from .cohort import Cohort
     from .feature_store import FeatureStore
+
+logger = logging.getLogger(__name__)
 
 Result = tuple[int, "np.ndarray | DecodeError", Any, float]
 
@@ -120,13 +124,21 @@ class EncodeLoader:
     bool, and always B = ``batch_size`` rows. Where decoding failed, and in places that a block leaves blank, the image
     is zero and ``ok`` false; blank places have index -1. Batches are put together in a thread, ``prefetch`` ahead.
 
+    What is not given is chosen by the first batches (:mod:`.warm_up`), from the times that they took.
+
     Args:
         records: the images and what is missing of them.
         pool: decodes them.
         batch_size: B.
         image_size: side of a canonical image; None: as large as each image is, one image a batch.
         rank, world_size: this process among those that share the work.
-        prefetch: batches made ahead.
+        prefetch: batches made ahead; None: chosen.
+        workers: most decoding processes that the pool may be grown to by choice; None: it stays as it is.
+        pin_memory: hand out batches in page-locked memory; None: where that is faster on ``device``.
+        device: where batches go, for that choice.
+
+    Attributes:
+        chosen: what was chosen by the first batches, by name; empty until then, and where all was given.
 
     Raises:
         ValueError: ``image_size`` None with more than one image a batch.
@@ -140,7 +152,10 @@ class EncodeLoader:
         image_size: int | None = CANONICAL_SIZE,
         rank: int = 0,
         world_size: int = 1,
-        prefetch: int = 2,
+        prefetch: int | None = 2,
+        workers: int | None = None,
+        pin_memory: bool | None = False,
+        device: Any = "cpu",
     ) -> None:
         if image_size is None and batch_size != 1:
             raise ValueError(f"images of their own size cannot share a batch: batch_size must be 1, got {batch_size}")
@@ -148,14 +163,36 @@ class EncodeLoader:
         self.pool = pool
         self.batch_size = batch_size
         self.image_size = image_size
-        self.prefetch = max(1, prefetch)
+        self.prefetch = FIRST_PREFETCH if prefetch is None else max(1, prefetch)
+        self.pin_memory = bool(pin_memory)
+        self.chosen: dict[str, Any] = {}
+        self._warm_up = WarmUp(prefetch is None, workers if hasattr(pool, "grow") else None, pin_memory is None, device)
         self.blocks = work_blocks(records.image_ids, records.missing, batch_size, rank, world_size)
-        self.seconds = {"decode": 0.0, "assemble": 0.0, "wait": 0.0}
-        self._recent: deque[dict[int, Outcome]] = deque(maxlen=self.prefetch + 3)
+        self._seconds = {"decode": 0.0, "assemble": 0.0, "wait": 0.0}
+        self._spent_before = dict(getattr(pool, "spent", None) or {})
+        self._recent: deque[dict[int, Outcome]] = deque(maxlen=max(self.prefetch, MOST_PREFETCH) + 3)
 
     def __len__(self) -> int:
         """Number of batches."""
         return len(self.blocks)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds by stage so far.
+
+        ``read``, ``decode`` and ``transform`` are those of all workers together (``decode`` alone, all three in one,
+        where the pool does not tell them apart); ``assemble``: putting batches together; ``wait``: of the consumer.
+        """
+        spent = getattr(self.pool, "spent", None) or {}
+        return {**self._seconds, **{name: value - self._spent_before.get(name, 0.0) for name, value in spent.items()}}
+
+    @property
+    def workers(self) -> int:
+        """Decoding processes, 1 where the pool does not say."""
+        pool: Any = self.pool
+        while not hasattr(pool, "workers") and hasattr(pool, "pool"):
+            pool = pool.pool
+        return int(getattr(pool, "workers", 1))
 
     @property
     def images(self) -> int:
@@ -182,17 +219,35 @@ class EncodeLoader:
             while True:
                 before = time.perf_counter()
                 item = ready.get()
-                self.seconds["wait"] += time.perf_counter() - before
+                self._seconds["wait"] += time.perf_counter() - before
                 if item is None:
                     return
                 if isinstance(item, BaseException):
                     raise item
                 batch, outcomes = item
                 self._recent.append(outcomes)
+                handed = time.perf_counter()
                 yield batch
+                if self._warm_up.consumed(time.perf_counter() - handed, batch):
+                    self._choose(ready)
         finally:
             stop.set()
             worker.join()
+
+    def _choose(self, ready: queue.Queue[Any]) -> None:
+        """Set what the first batches have shown to be best, and tell it."""
+        self.chosen = self._warm_up.choice(self.workers, self.batch_size)
+        if "decode_workers" in self.chosen:
+            pool: Any = self.pool
+            pool.grow(self.chosen["decode_workers"])
+        if "prefetch" in self.chosen:
+            self.prefetch = self.chosen["prefetch"]
+            with ready.mutex:
+                ready.maxsize = self.prefetch
+                ready.not_full.notify()
+        self.pin_memory = self.chosen.get("pin_memory", self.pin_memory)
+        if self.chosen:
+            logger.info("%s", self._warm_up.told(self.chosen))
 
     def _fill(self, ready: queue.Queue[Any], stop: threading.Event) -> None:
         """Runs in the thread: every batch, then None; or the exception that ended it."""
@@ -223,7 +278,8 @@ class EncodeLoader:
         outcomes = {}
         for place in np.flatnonzero(block != EMPTY).tolist():
             index, pixels, meta, seconds = decoded.take(int(block[place]))
-            self.seconds["decode"] += seconds
+            self._seconds["decode"] += seconds
+            self._warm_up.decoded(seconds)
             before = time.perf_counter()
             if isinstance(pixels, DecodeError):
                 outcomes[index] = Outcome(pixels, meta, None)
@@ -233,10 +289,13 @@ class EncodeLoader:
                 images[place] = pixels
                 ok[place] = True
                 outcomes[index] = Outcome(None, meta, pixels_digest(pixels))
-            self.seconds["assemble"] += time.perf_counter() - before
+            self._seconds["assemble"] += time.perf_counter() - before
         if images is None:
             images = np.zeros((1, 3, 8, 8), dtype=np.uint8)
-        batch = {"image": torch.from_numpy(images), "index": torch.from_numpy(block.copy()), "ok": torch.from_numpy(ok)}
+        image = torch.from_numpy(images)
+        if self.pin_memory:
+            image = image.pin_memory()
+        batch = {"image": image, "index": torch.from_numpy(block.copy()), "ok": torch.from_numpy(ok)}
         return batch, outcomes
 
 

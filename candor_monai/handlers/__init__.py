@@ -14,6 +14,7 @@ __getattr__, __dir__ = lazy_attributes(
         "ResultsSaver": "results_saver",
         "RetentionHandler": "retention",
         "RunContext": "run_context",
+        "StageTimes": "stage_times",
         "SummaryHandler": "summary",
         "TensorBoardHandler": "tensorboard",
     },

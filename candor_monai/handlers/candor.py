@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..metrics.evaluation import Evaluation, evaluate
@@ -40,6 +40,8 @@ class CandorHandler:
         index_key: key of the image indices in ``engine.state.batch``.
         pred_key: key of the features in ``engine.state.output``.
         prefix: put before every metric's name.
+        scorer: measures features, observations and options in place of
+            :func:`~candor_monai.metrics.evaluation.evaluate`, with the same result.
 
     Source: arXiv 2607.18451, sections 2 and 3; measures.md.
     """
@@ -52,8 +54,10 @@ class CandorHandler:
         index_key: str = "index",
         pred_key: str = "pred",
         prefix: str = "",
+        scorer: Callable[[Any, Observations, Options], Evaluation] = evaluate,
     ) -> None:
         self.observations = observations
+        self.scorer = scorer
         self.options = options or Options()
         self.features = features
         self.prefix = prefix
@@ -85,16 +89,13 @@ class CandorHandler:
 
     def evaluate(self) -> Evaluation:
         """The evaluation of the features at hand."""
-        if self.features is None:
-            features, rows = self.rows.gathered()
-        else:
-            features, rows = present_features(self.features)
+        features, rows = self.rows.gathered() if self.features is None else present_features(self.features)
         if len(rows) < len(self.observations):
             missing = len(self.observations) - len(rows)
             logger.warning("%d of %d images have no feature and are not scored", missing, len(self.observations))
         if not len(rows):
             raise ValueError("no image has a feature: the engine's batches held none of the observations' indices.")
-        return evaluate(features, self.observations.take(rows), self.options)
+        return self.scorer(features, self.observations.take(rows), self.options)
 
 
 def published(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> dict[str, float]:

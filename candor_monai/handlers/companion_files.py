@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -36,16 +37,10 @@ def write_companions_file(path: str | Path, parts: Sequence[Part]) -> None:
         entries.append(
             {
                 "row": {name: part.row[name] for name in NAMES},
-                "patients": int(found.patients),
-                "replicates": {n: _put(arrays, f"{number}/r/{n}", r) for n, r in found.replicates.items()},
-                "splits": {n: _put(arrays, f"{number}/s/{n}", s) for n, s in found.splits.items()},
-                "null": None if found.null is None else _put_null(arrays, f"{number}/n", found.null),
+                **put_companions(arrays, str(number), found),
             }
         )
-    header = json.dumps({"schema_version": SCHEMA_VERSION, "entries": entries})
-    arrays["header"] = np.frombuffer(header.encode(), dtype=np.uint8)
-    with atomic_path(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    write_arrays(path, {"schema_version": SCHEMA_VERSION, "entries": entries}, arrays, compressed=True)
 
 
 def read_companions_file(path: str | Path) -> dict[tuple[str, str, str], Companions]:
@@ -55,25 +50,54 @@ def read_companions_file(path: str | Path) -> dict[tuple[str, str, str], Compani
         UserError: the file is missing, damaged, or of a later version.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        header = json.loads(bytes(arrays["header"]))
-    except (OSError, ValueError, KeyError) as error:
+        header, arrays = read_arrays(path)
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise UserError(f"{path}: cannot be read as an evaluation's companions: run `score` again.") from error
     if header["schema_version"] > SCHEMA_VERSION:
         raise UserError(f"{path}: was written by a later version of candor_monai.")
+    return {tuple(entry["row"][name] for name in NAMES): get_companions(arrays, entry) for entry in header["entries"]}
+
+
+def write_arrays(path: str | Path, header: Any, arrays: dict[str, np.ndarray], compressed: bool = False) -> None:
+    """Write plain arrays and a JSON header as one ``.npz``, whole or not at all."""
+    save = np.savez_compressed if compressed else np.savez
+    named = {**arrays, "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        save(file, **named)  # type: ignore[arg-type]
+
+
+def read_arrays(path: str | Path) -> tuple[Any, dict[str, np.ndarray]]:
+    """The header and the arrays of such a file; the checksum of every byte is looked at.
+
+    Raises:
+        OSError, ValueError, KeyError, BadZipFile: it is missing or damaged.
+    """
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    return json.loads(bytes(arrays.pop("header"))), arrays
+
+
+def put_companions(arrays: dict[str, np.ndarray], key: str, found: Companions) -> dict[str, Any]:
+    """Companions as JSON's own types; their arrays go to ``arrays`` under keys that begin with ``key``."""
     return {
-        tuple(entry["row"][name] for name in NAMES): Companions(
-            {n: _get(Replicates, arrays, value) for n, value in entry["replicates"].items()},
-            {n: _get(SplitReplicates, arrays, value) for n, value in entry["splits"].items()},
-            None if entry["null"] is None else _get_null(arrays, entry["null"]),
-            entry["patients"],
-        )
-        for entry in header["entries"]
+        "patients": int(found.patients),
+        "replicates": {n: put_fields(arrays, f"{key}/r/{n}", r) for n, r in found.replicates.items()},
+        "splits": {n: put_fields(arrays, f"{key}/s/{n}", s) for n, s in found.splits.items()},
+        "null": None if found.null is None else _put_null(arrays, f"{key}/n", found.null),
     }
 
 
-def _put(arrays: dict[str, np.ndarray], key: str, value: Any) -> dict[str, Any]:
+def get_companions(arrays: dict[str, np.ndarray], kept: dict[str, Any]) -> Companions:
+    """What :func:`put_companions` kept."""
+    return Companions(
+        {n: get_fields(Replicates, arrays, value) for n, value in kept["replicates"].items()},
+        {n: get_fields(SplitReplicates, arrays, value) for n, value in kept["splits"].items()},
+        None if kept["null"] is None else _get_null(arrays, kept["null"]),
+        kept["patients"],
+    )
+
+
+def put_fields(arrays: dict[str, np.ndarray], key: str, value: Any) -> dict[str, Any]:
     """Fields of a dataclass: arrays go to ``arrays``, where the text that stands for them points."""
     kept: dict[str, Any] = {}
     for field in dataclasses.fields(value):
@@ -88,14 +112,15 @@ def _put(arrays: dict[str, np.ndarray], key: str, value: Any) -> dict[str, Any]:
     return kept
 
 
-def _get(kind: Any, arrays: dict[str, np.ndarray], kept: dict[str, Any]) -> Any:
+def get_fields(kind: Any, arrays: dict[str, np.ndarray], kept: dict[str, Any]) -> Any:
+    """The dataclass ``kind`` that :func:`put_fields` kept."""
     return kind(**{n: arrays[v["array"]] if isinstance(v, dict) else v for n, v in kept.items()})
 
 
 def _put_null(arrays: dict[str, np.ndarray], key: str, null: NullReplicates) -> dict[str, Any]:
     counts = {"positives": int(null.positives), "movable": int(null.movable), "reason": null.reason}
-    return {**counts, "values": _put(arrays, f"{key}/values", null.values)}
+    return {**counts, "values": put_fields(arrays, f"{key}/values", null.values)}
 
 
 def _get_null(arrays: dict[str, np.ndarray], kept: dict[str, Any]) -> NullReplicates:
-    return NullReplicates(**{**kept, "values": _get(Replicates, arrays, kept["values"])})
+    return NullReplicates(**{**kept, "values": get_fields(Replicates, arrays, kept["values"])})

@@ -15,12 +15,16 @@ from candor_monai.data.shards import PROVENANCE_FIELDS
 from candor_monai.data.store_rows import Rejection, unusable_features
 
 from .engine_data import needed_column
+from .stage_times import stage_seconds
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
 
 # The same file may well be read next time: nothing in its content was the cause.
 TRANSIENT = frozenset({"not_found", "vanished", "changed", "unreadable", "timeout", "killed"})
+
+# In the notes of rows whose batch was forwarded in parts.
+HALVED = "batch halved: out of memory"
 
 _META = tuple(f.name for f in PROVENANCE_FIELDS if f.name != "pixels_sha256")
 
@@ -64,7 +68,7 @@ class FeatureSaver:
         self.rejected = 0
         self.seconds = 0.0
         self._features: list[np.ndarray] = []
-        self._rows: list[tuple[int, Outcome]] = []
+        self._rows: list[tuple[int, Outcome, bool]] = []
         self._rejections: list[Rejection] = []
         self._since = time.monotonic()
         self._logger = logging.getLogger(__name__)
@@ -88,11 +92,16 @@ class FeatureSaver:
         features = needed_column(engine.state.output, self.pred_key, output).detach().to("cpu", torch.float32).numpy()
         if features.ndim != 2 or len(features) != len(index):
             raise ValueError(f"{self.pred_key} must be (B, d) for {len(index)} images, has shape {features.shape}")
-        self.add(index, ok, features)
-        self.seconds += time.perf_counter() - before
+        self.add(index, ok, features, halved=getattr(getattr(engine, "inferer", None), "halved", False))
+        self._took(engine, before)
 
-    def add(self, index: np.ndarray, ok: np.ndarray, features: np.ndarray) -> None:
-        """Take rows: image indices (-1: blank), whether each was decoded, and features (B, d)."""
+    def add(self, index: np.ndarray, ok: np.ndarray, features: np.ndarray, halved: bool = False) -> None:
+        """Take rows: image indices (-1: blank), whether each was decoded, and features (B, d).
+
+        Args:
+            index, ok, features: of a batch.
+            halved: the batch did not fit into memory and was forwarded in parts, which each row's ``notes`` say.
+        """
         bad = unusable_features(features)
         keep = []
         for place in np.flatnonzero(index >= 0).tolist():
@@ -106,7 +115,7 @@ class FeatureSaver:
                 self._reject(image, "encode", *bad[place])
             else:
                 keep.append(place)
-                self._rows.append((image, outcome))
+                self._rows.append((image, outcome, halved))
         if keep:
             self._features.append(features[keep].copy())
         if len(self._rows) + len(self._rejections) >= self.shard_rows or self._late():
@@ -125,13 +134,17 @@ class FeatureSaver:
             self._rejections = []
         if self._rows:
             records = self.loader.records
-            at = np.array([image for image, _ in self._rows])
+            at = np.array([image for image, _, _ in self._rows])
             columns: dict[str, Any] = {
                 "source_size": records.sources.size[at],
                 "source_mtime_ns": records.sources.mtime_ns[at],
-                "pixels_sha256": [outcome.pixels_sha256 for _, outcome in self._rows],
+                "pixels_sha256": [outcome.pixels_sha256 for _, outcome, _ in self._rows],
             }
-            columns.update((name, [getattr(outcome.meta, name, None) for _, outcome in self._rows]) for name in _META)
+            metas = [outcome.meta for _, outcome, _ in self._rows]
+            columns.update((name, [getattr(meta, name, None) for meta in metas]) for name in _META)
+            for place, (_, _, halved) in enumerate(self._rows):
+                if halved:
+                    columns["notes"][place] = "; ".join(filter(None, (columns["notes"][place], HALVED)))
             self.store.write([records.image_ids[i] for i in at.tolist()], np.concatenate(self._features), columns)
             self.saved += len(self._rows)
             self._rows, self._features = [], []
@@ -160,7 +173,11 @@ class FeatureSaver:
     def _flush(self, engine: Engine) -> None:
         before = time.perf_counter()
         self.flush()
+        self._took(engine, before)
+
+    def _took(self, engine: Engine, before: float) -> None:
         self.seconds += time.perf_counter() - before
+        stage_seconds(engine)["write"] = self.seconds
 
     def _failed(self, engine: Engine, error: BaseException) -> None:
         """Save what was finished, then let the error go on: Ignite swallows it once a handler listens."""

@@ -52,7 +52,7 @@ class MlflowResults(MLFlowHandler):
             experiment_name=experiment_name,
             run_name=run_name,
             experiment_param=dict(experiment_param or {}),
-            artifacts=[str(path) for path in artifacts],  # type: ignore[arg-type]
+            artifacts=[Path(path) for path in artifacts],
             iteration_log=False,
             close_on_complete=True,
             **more,

@@ -21,6 +21,8 @@ from .companion_files import FILE as COMPANIONS
 from .companion_files import write_companions_file
 from .rank_zero import RankZeroHandler
 from .run_context import RunContext, versions
+from .scored_files import FOLDER as SCORED
+from .scored_files import forget_scored
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
@@ -80,6 +82,7 @@ class ResultsSaver(RankZeroHandler):
         state.results = {**self.document(rows, accounting, evaluation), **further}
         state.rejected = rejected
         write_results(folder / "results.json", state.results)
+        forget_scored(folder / SCORED)
         for name, value in accounting.items():
             logger.info("%s: %s", name.replace("_", " "), value)
 
@@ -91,6 +94,8 @@ class ResultsSaver(RankZeroHandler):
             "run": {
                 "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(context.started)),
                 "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "bottleneck": context.bottleneck,
+                "chosen": context.chosen,
                 "counts": {**context.counts, **{f"score.{name}": int(n) for name, n in evaluation.counts.items()}},
             },
             "versions": versions(),

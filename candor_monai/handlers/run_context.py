@@ -36,6 +36,12 @@ class RunContext:
         store: where features come from.
         left_out: ids of images that are not scored, such as those that another encoder of a study has no feature of.
         sources: state of each record's file when the run began (:func:`~candor_monai.data.store_rows.stat_sources`).
+
+    Attributes:
+        seconds: wall time by stage, as ``encode`` and ``encode.forward``.
+        bottleneck: by encoding stage, which part of it set the pace.
+        chosen: options that the first batches chose.
+        counts, warnings, started: what results.json tells of the run.
     """
 
     cohort: Cohort
@@ -46,6 +52,8 @@ class RunContext:
     sources: Sources | None = None
     left_out: frozenset[str] = frozenset()
     seconds: dict[str, float] = field(default_factory=dict)
+    bottleneck: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.time)

@@ -13,6 +13,7 @@ from .keyed_hash import keyed_hash
 from .multiplicity import benjamini_hochberg
 from .observations import Observations
 from .options import Options
+from .patient_exchange import PatientExchange
 from .permutation import NullReplicates, chance_test, permutation_replicates, pool_nulls, weighted_mean_nulls
 from .resampling import (
     MIN_POSITIVE_PATIENTS,
@@ -53,7 +54,12 @@ class Companions:
 
 
 def cell_companions(
-    features: Any, observations: Observations, options: Options, cells: Sequence[Cell], clock: Any
+    features: Any,
+    observations: Observations,
+    options: Options,
+    cells: Sequence[Cell],
+    clock: Any,
+    exchange: PatientExchange | None = None,
 ) -> list[Companions]:
     """Companions of every cell, in order; empty where nothing can be estimated.
 
@@ -63,6 +69,7 @@ def cell_companions(
         options: ``resamples``, ``total_interval`` and ``permutation_test`` say which are made.
         cells: from the exact engine.
         clock: times the stages.
+        exchange: of the permutation test, where several calls share it.
     """
     with clock("conditional interval"):
         replicates = [_resampled(observations, options, cell) for cell in cells]
@@ -71,7 +78,7 @@ def cell_companions(
     nulls: Sequence[NullReplicates | None] = [None] * len(cells)
     if options.permutation_test and options.permutations:
         with clock("permutation test"):
-            nulls = permutation_replicates(cells, features, observations, options)
+            nulls = permutation_replicates(cells, features, observations, options, exchange)
     patients = [len(np.unique(observations.units[cell.queries[cell.own]])) for cell in cells]
     return [Companions(*items) for items in zip(replicates, splits, nulls, patients, strict=True)]
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from .cells import Cell
+from .companions import Companions, cell_companions
 from .draw import Draw, draw_key, draws
 from .engine import GridPoint, margin_scores, score_group
 from .keyed_hash import keyed_rank
@@ -19,6 +20,7 @@ from .margin import margin_bound
 from .neighbours import Counts
 from .observations import Observations
 from .options import Options
+from .patient_exchange import PatientExchange
 from .similarity import FeatureRows
 from .sweep import search
 from .table import Part, all_parts, grid_rows
@@ -77,42 +79,145 @@ def evaluate(features: Any, observations: Observations, options: Options | None 
     ('effusion', 40, 0.0)
     """
     options = Options() if options is None else options
-    _check_weights(observations, options)
-    clock = _Clock()
-    counts = Counts()
+    clock = Clock()
     with clock("check"):
         rows = FeatureRows(features)
         if len(rows) != len(observations):
             raise ValueError(f"features has {len(rows)} rows, observations {len(observations)}")
     with clock("draw"):
-        drawn = _labelled_somewhere(list(draws(observations, options)))
-        sizes = [draw.n for draw in drawn if draw.reason is None]
-        common = options.common_candidates or (min(sizes) if sizes else None)
+        plan = evaluation_plan(observations, options)
+    scored = score_groups(rows, observations, options, plan, plan.groups)
+    return put_together(observations, options, plan, [scored], clock)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who is compared with whom in a whole evaluation; the same in every process that has a part in it.
+
+    Attributes:
+        drawn: the draw of every group and finding, group by group.
+        common: set size of ``D_common``, or None.
+    """
+
+    drawn: list[Draw]
+    common: int | None
+
+    @property
+    def groups(self) -> list[str]:
+        """Names of the groups, in order."""
+        return list(dict.fromkeys(draw.group for draw in self.drawn))
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Some groups of an evaluation, scored: nothing in it depends on which groups were scored with them.
+
+    Attributes:
+        cells, companions: one a group and finding, in the order of the plan.
+        points: of the grid.
+        counts: as in :class:`Evaluation`.
+        seconds: wall time of each stage.
+    """
+
+    cells: list[Cell]
+    companions: list[Companions]
+    points: list[GridPoint]
+    counts: Counts
+    seconds: dict[str, float]
+
+
+def evaluation_plan(observations: Observations, options: Options) -> Plan:
+    """The draws of an evaluation, and the set size that they have in common.
+
+    Raises:
+        ValueError: an option needs what the observations lack.
+    """
+    if options.weights is not None:
+        for finding in observations.findings:
+            if finding not in options.weights:
+                raise ValueError(f"weights has no {finding!r}")
+    drawn = _labelled_somewhere(list(draws(observations, options)))
+    sizes = [draw.n for draw in drawn if draw.reason is None]
+    return Plan(drawn, options.common_candidates or (min(sizes) if sizes else None))
+
+
+def score_groups(
+    rows: FeatureRows,
+    observations: Observations,
+    options: Options,
+    plan: Plan,
+    names: Sequence[str],
+    exchange: PatientExchange | None = None,
+) -> Scored:
+    """Measure some groups of an evaluation.
+
+    Args:
+        rows: the checked features of all images.
+        observations: all images.
+        options: of the measure.
+        plan: of the whole evaluation.
+        names: the groups.
+        exchange: of the permutation test, from :func:`~.permutation.cohort_exchange`, where several calls share it.
+    """
+    clock, counts = Clock(), Counts()
+    wanted = set(names)
     cells: list[Cell] = []
     points: list[GridPoint] = []
     with clock("sweep"):
-        for _, members in groupby(drawn, key=lambda draw: draw.group):
+        for group, members in groupby(plan.drawn, key=lambda draw: draw.group):
+            if group not in wanted:
+                continue
 
             def answer(requests: Any, k: int) -> Any:
                 return search(rows, requests, k, observations.order, options, counts)
 
-            scored, grid = score_group(observations, options, list(members), answer, common)
+            scored, grid = score_group(observations, options, list(members), answer, plan.common)
             cells += scored
             points += grid
     if options.margin:
         with clock("margin sweep"):
             scores = margin_scores(rows, observations, options, cells, counts)
             cells = [replace(cell, margin=score) for cell, score in zip(cells, scores, strict=True)]
-    parts = all_parts(rows.array, observations, options, cells, clock)
+    companions = cell_companions(rows.array, observations, options, cells, clock, exchange)
+    return Scored(cells, companions, points, counts, clock.seconds)
+
+
+def put_together(
+    observations: Observations, options: Options, plan: Plan, parts: Sequence[Scored], clock: Clock
+) -> Evaluation:
+    """The evaluation of groups that were scored apart: the same, to the last bit, as of all of them at once.
+
+    Args:
+        observations: all images.
+        options: of the measure.
+        plan: of the evaluation.
+        parts: each group once, in any order.
+        clock: holds what was timed so far; the parts' times are added.
+
+    Raises:
+        ValueError: a group is missing or there twice.
+    """
+    found = [(cell, companions) for part in parts for cell, companions in zip(part.cells, part.companions, strict=True)]
+    by_key = {(cell.group, cell.finding): (cell, companions) for cell, companions in found}
+    keys = [(draw.group, draw.finding) for draw in plan.drawn]
+    if len(found) != len(keys) or set(by_key) != set(keys):
+        raise ValueError(f"{len(found)} cells for {len(keys)} groups and findings: each must be there once")
+    place = {group: at for at, group in enumerate(plan.groups)}
+    points = sorted((point for part in parts for point in part.points), key=lambda point: place[point.group])
+    for part in parts:
+        clock.add(part.seconds)
+    cells, companions = [by_key[key][0] for key in keys], [by_key[key][1] for key in keys]
+    with clock("table"):
+        table = all_parts(observations, options, cells, companions)
     return Evaluation(
-        [part.row for part in parts],
+        [part.row for part in table],
         _queries(observations, options, cells),
         _candidates(observations, options, cells),
         grid_rows(observations, points),
         cells,
-        {name: int(value) for name, value in vars(counts).items()},
+        {item.name: sum(int(getattr(part.counts, item.name)) for part in parts) for item in fields(Counts)},
         clock.seconds,
-        parts,
+        table,
         _notes(observations),
     )
 
@@ -126,7 +231,7 @@ def _labelled_somewhere(drawn: Sequence[Draw]) -> list[Draw]:
     return [draw for draw in drawn if len(draw.rows_pos) + len(draw.rows_neg) or draw.finding not in labelled]
 
 
-class _Clock:
+class Clock:
     """Wall seconds of named stages."""
 
     def __init__(self) -> None:
@@ -134,18 +239,17 @@ class _Clock:
 
     @contextmanager
     def __call__(self, name: str) -> Any:
+        """Add the time of a block to a stage."""
         start = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+            self.add({name: time.perf_counter() - start})
 
-
-def _check_weights(observations: Observations, options: Options) -> None:
-    if options.weights is not None:
-        for finding in observations.findings:
-            if finding not in options.weights:
-                raise ValueError(f"weights has no {finding!r}")
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Add times that were taken elsewhere."""
+        for name, value in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + value
 
 
 def _notes(observations: Observations) -> list[str]:

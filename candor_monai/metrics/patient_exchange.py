@@ -9,6 +9,7 @@ likely as what was seen. A patient whom nobody matches stays as it is and is cou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 
 import numpy as np
 
@@ -55,6 +56,21 @@ class PatientExchange:
             if len(members) > 1:
                 self._blocks.append((members, start[units[members[:, 0]]]))
                 self.movable[members.ravel()] = True
+
+    def within(self, rows: np.ndarray) -> PatientExchange:
+        """The same exchanges of the images of one or several whole matched groups, counted from 0 within them.
+
+        Args:
+            rows: every image of these groups, shape (M,), int64, ascending.
+        """
+        place = np.full(self.images, -1, np.int64)
+        place[rows] = np.arange(len(rows))
+        part = copy(self)
+        part.images, part.movable = len(rows), self.movable[rows]
+        # All patients of a block have the same groups in the same columns, so a column is inside or not.
+        inside = [(place[members][:, place[members[0]] >= 0], start) for members, start in self._blocks]
+        part._blocks = [(members, start) for members, start in inside if members.shape[1]]
+        return part
 
     def sources(self, first: int, count: int) -> np.ndarray:
         """Exchanges number `first` and on: in exchange b, image i takes the labels of image `result[b, i]`.

@@ -112,13 +112,10 @@ def permutation_replicates(
         step = max(1, min(CHECK_EVERY, options.memory_bytes // (64 * len(observations)), end - done))
         for first in range(done, end, step):
             count = min(step, end - first)
-            sources = exchange.sources(first, count)
-            destinations = np.empty_like(sources)
-            np.put_along_axis(destinations, sources, np.arange(sources.shape[1])[None, :], axis=1)
             for group in groups.values():
                 running = [state for state in states if state.group is group and state.running]
                 if running:
-                    moved = group.local(sources), group.local(destinations)
+                    moved = group.exchanged(exchange, first, count)
                     for state in running:
                         state.extend(*moved)
         done = end
@@ -233,6 +230,7 @@ class _Group:
         self._memory = options.memory_bytes // 2
         self._centre = _unit_rows(features, self.rows[: min(len(self.rows), MAX_LISTED)]).mean(axis=0)
         self.lists: NullLists | None = None
+        self._exchange: PatientExchange | None = None
 
     @property
     def small(self) -> bool:
@@ -274,9 +272,14 @@ class _Group:
         far += 0.5 * (left * left).sum(dim=2)[:, :, None]
         return far.numpy()
 
-    def local(self, rows: np.ndarray) -> np.ndarray:
-        """Exchanges of the cohort's rows as exchanges of positions in the group, shape (B, images)."""
-        return self._place[rows[:, self.rows]]
+    def exchanged(self, exchange: PatientExchange, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Exchanges as positions in the group: where labels come from, and where they go, each (count, images)."""
+        if self._exchange is None:
+            self._exchange = exchange.within(self.rows)
+        sources = self._exchange.sources(first, count)
+        destinations = np.empty_like(sources)
+        np.put_along_axis(destinations, sources, np.arange(sources.shape[1])[None, :], axis=1)
+        return sources, destinations
 
     def positions(self, rows: np.ndarray) -> np.ndarray:
         return self._place[rows]

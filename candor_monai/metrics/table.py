@@ -11,7 +11,6 @@ import numpy as np
 from .cells import Cell
 from .companions import (
     Companions,
-    cell_companions,
     margin_of,
     mean_companions,
     pool_companions,
@@ -103,26 +102,23 @@ class Part:
 
 
 def all_parts(
-    features: Any, observations: Observations, options: Options, cells: Sequence[Cell], clock: Any
+    observations: Observations, options: Options, cells: Sequence[Cell], companions: Sequence[Companions]
 ) -> list[Part]:
     """All rows: finding × group, then findings, then the task.
 
     Args:
-        features: the stored rows, for the companions that recompute from them.
         observations: the cohort.
         options: of the measure.
         cells: of every group and finding.
-        clock: times the stages.
+        companions: of every cell.
     """
-    companions = cell_companions(features, observations, options, cells, clock)
-    with clock("table"):
-        parts = [_cell_part(observations, options, *both) for both in zip(cells, companions, strict=True)]
-        findings = [
-            _finding_part(observations, options, finding, [part for part in parts if part.row["finding"] == finding])
-            for finding in observations.findings
-        ]
-        everything = [*parts, *findings, _task_part(observations, options, findings)]
-        write_q([part.row for part in everything])
+    parts = [_cell_part(observations, options, *both) for both in zip(cells, companions, strict=True)]
+    findings = [
+        _finding_part(observations, options, finding, [part for part in parts if part.row["finding"] == finding])
+        for finding in observations.findings
+    ]
+    everything = [*parts, *findings, _task_part(observations, options, findings)]
+    write_q([part.row for part in everything])
     return everything
 
 

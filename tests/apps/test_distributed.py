@@ -60,6 +60,41 @@ def test_the_first_one_goes_before_the_others():
     assert sorted(order) == [0, 1, 2]
 
 
+def test_what_is_dealt_goes_to_one_process_each():
+    dealt = play(3, lambda p: [list(p.deal("a", 20)), list(p.deal("a", 5))])
+    for turn, count in ((0, 20), (1, 5)):
+        assert sorted(number for numbers in dealt for number in numbers[turn]) == list(range(count))
+    assert list(Processes().deal("a", 3)) == [0, 1, 2]
+    assert list(Processes().deal("a", 0)) == []
+
+
+@pytest.mark.parametrize(
+    "devices, beside, asked, backend",
+    [
+        *((4, 4, None, "nccl"), (8, 4, None, "nccl"), (1, 1, None, "nccl")),
+        *((2, 4, None, "gloo"), (0, 1, None, "gloo"), (4, 4, "gloo", "gloo")),
+    ],
+)
+def test_nccl_is_for_processes_with_a_gpu_each(devices, beside, asked, backend):
+    assert distributed.chosen_backend(asked, devices, beside) == backend
+
+
+@pytest.mark.parametrize("devices, local, name", [(4, 3, "cuda:3"), (2, 3, "cuda:1"), (0, 3, "cpu")])
+def test_the_device_of_a_process(devices, local, name, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
+    monkeypatch.setenv("LOCAL_RANK", str(local))
+    assert str(distributed.rank_device()) == name
+
+
+def test_nccl_without_a_gpu_each_is_refused(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match="process_backend nccl: 2 processes of this machine, 1 GPU"):
+        distributed.start_processes("nccl")
+    assert not dist.is_initialized()
+
+
 def test_what_is_missing_is_what_the_first_one_found(monkeypatch):
     local = threading.local()
     monkeypatch.setattr(distributed, "processes", lambda: local.here)

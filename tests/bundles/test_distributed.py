@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -50,11 +51,13 @@ def options_of(cohort, output, **more):
     return table_options(cohort, output, probe=False, write_report=False, permutations=0, **more)
 
 
-def launch(processes, run_id, options, **popen):
+def launch(processes, run_id, options, nodes=1, port=0, **popen):
+    """A launcher, an agent of as many ``nodes`` that meet at ``port`` of this machine."""
     files = [bundle_config(), bundle_config("multi_gpu_evaluate.yaml")]
     written = {**options, "findings": "['Edema','Mass']", "match_on": "['view']"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", "0"]
-    command += ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+    command += ["--nnodes", str(nodes), "--rdzv_id", "candor", "--local_addr", "localhost"]
+    command += ["--rdzv_backend", "c10d", "--rdzv_endpoint", f"localhost:{port}"]
     command += ["-m", "monai.bundle", "run", run_id, "--config_file", str(files)]
     command += [part for name, value in written.items() for part in (f"--{name}", str(value))]
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **popen)
@@ -120,6 +123,20 @@ def test_one_and_four_processes(processes, cohort, of_one_process, tmp_path):
     finish(launch(processes, "candor_eval", options, cwd=tmp_path))
     assert sorted((tmp_path / "eval" / "features").rglob("*.arrow")) == before, "zero blocks: nothing is encoded"
     assert_same(tmp_path / "eval", of_one_process[16])
+
+
+@pytest.mark.slow
+def test_two_nodes_of_two_processes(cohort, of_one_process, tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    options = options_of(cohort, tmp_path / "eval")
+    agents = [launch(2, "candor_eval", options, nodes=2, port=port, cwd=tmp_path) for _ in range(2)]
+    told = [finish(agent) for agent in agents]
+    assert_same(tmp_path / "eval", of_one_process[16])
+    assert stored(tmp_path / "eval")[2] == 3, "three blocks, each by a process of its own"
+    assert sum(out.count("4 processes share the encoding") for out, _ in told) == 1
+    assert sum(out.count(f"{IMAGES} images in, {IMAGES} scored, 0 rejected") for out, _ in told) == 1
 
 
 @pytest.mark.slow

@@ -51,6 +51,16 @@ def test_results_are_valid_and_account_for_every_image(finished):
     assert {row["level"] for row in results["discordance"]} == {"group", "finding", "task"}
 
 
+def test_the_time_of_every_stage_is_kept_and_the_slowest_named(finished):
+    results = read_results(finished[0] / "results.json")
+    stages = ("read", "decode", "transform", "transfer", "forward", "write")
+    for stage in stages:
+        assert results["timings"][f"encode.{stage}"] > 0, stage
+    assert results["timings"]["encode.wait"] >= 0
+    assert results["run"]["bottleneck"]["encode"] in stages
+    assert {"score.sweep", "score.permutation test", "score"} <= set(results["timings"])
+
+
 def test_numbers_are_those_of_the_measure_on_the_stored_features(finished, cohort):
     output, workflow = finished
     context = workflow.parser.get_parsed_content("context")

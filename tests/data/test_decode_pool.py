@@ -69,6 +69,20 @@ def test_by_hand(pool: DecodePool, files: list[Path]):
     assert 0 < result.seconds < 60
 
 
+def test_stages_are_timed_and_workers_added(files: list[Path]):
+    with DecodePool(workers=1, size=16) as pool:
+        (first,) = pool.map([("a", files[0])])
+        assert set(pool.spent) == {"read", "decode", "transform"}
+        assert all(spent > 0 for spent in pool.spent.values())
+        assert sum(pool.spent.values()) == pytest.approx(first.seconds, abs=1e-6)
+        pool.grow(3)
+        assert pool.workers == 3
+        list(pool.map(enumerate(files * 20)))
+        assert len(pool.pids()) == 3
+        pool.grow(1)
+        assert (pool.workers, len(pool.pids())) == (3, 3), "none is taken away"
+
+
 def test_results_are_those_of_this_process_in_order(pool: DecodePool, files: list[Path]):
     results = list(pool.map(enumerate(files * 5)))
     assert [r.index for r in results] == list(range(60))

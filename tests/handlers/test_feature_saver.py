@@ -15,7 +15,8 @@ from candor_monai.data.encode_loader import EncodeLoader, EncodeRecords
 from candor_monai.data.feature_store import FeatureStore
 from candor_monai.data.store_dataset import StoreDataset, StoreLoader, prepare_store_batch
 from candor_monai.data.store_rows import Sources
-from candor_monai.handlers.feature_saver import FeatureSaver
+from candor_monai.handlers.feature_saver import HALVED, FeatureSaver
+from candor_monai.inferers import EncoderInferer
 from candor_monai.utils import DecodeError, UserError
 
 SIZE = 8
@@ -280,3 +281,29 @@ def test_saving_costs_little(store):
     spent += time.thread_time() - before
     # 200 images a second is fast for an encoder on CPU; 5 % of that is 0.25 ms an image
     assert spent / (64 * batches) < 0.00025
+
+
+class HalvedInferer(EncoderInferer):
+    """Says of its second batch that it was forwarded in halves."""
+
+    def __call__(self, inputs, network, *args, **kwargs):
+        features = super().__call__(inputs, network, *args, **kwargs)
+        self.halved = bool((inputs == 5).any())
+        return features
+
+
+def test_rows_of_a_halved_batch_say_so(store):
+    items = [image(n + 1) for n in range(8)]
+    loader = EncodeLoader(records(store, items), Pool(), 4, SIZE)
+    evaluator = SupervisedEvaluator(
+        device=torch.device("cpu"),
+        val_data_loader=loader,
+        network=Encoder(),
+        inferer=HalvedInferer(4),
+        val_handlers=[FeatureSaver(store, loader)],
+        decollate=False,
+    )
+    evaluator.run()
+    table = store.provenance([f"i{n:03d}" for n in range(8)])
+    assert table["notes"].fillna("").tolist() == [""] * 4 + [HALVED] * 4
+    assert evaluator.state.stage_seconds["write"] > 0

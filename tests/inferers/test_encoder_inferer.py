@@ -9,6 +9,7 @@ from monai.inferers import Inferer
 
 from candor_monai.inferers import EncoderInferer
 from candor_monai.networks.encoders import load_encoder
+from candor_monai.utils import UserError
 from tests.networks.images import as_tensor, canonical, noise, photo
 
 
@@ -85,3 +86,51 @@ def test_batch_size_below_one(size):
 def test_not_a_batch_of_images():
     with pytest.raises(ValueError, match="batch of images"):
         EncoderInferer(2)(torch.ones(3, 4), lambda x: x)
+
+
+def narrow(most, seen, message="CUDA out of memory. Tried to allocate 2.00 GiB"):
+    """A network whose device holds so many images."""
+
+    def network(x):
+        seen.append(len(x))
+        if len(x) > most:
+            raise torch.OutOfMemoryError(message)
+        return x.flatten(1)
+
+    return network
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_said_so(caplog):
+    seen, inferer = [], EncoderInferer(8)
+    x = torch.rand(16, 1, 2, 1)
+    out = inferer(x, narrow(2, seen))
+    assert torch.equal(out, x.flatten(1))
+    assert seen == [8, 4, 2, 2, 4, 2, 2] * 2, "each piece is tried whole"
+    assert (inferer.halved, inferer.halvings) == (True, 1)
+    assert caplog.text.count("forwarded in halves") == 1
+    inferer(x[:8], narrow(8, seen))
+    assert (inferer.halved, inferer.halvings) == (False, 1)
+
+
+def test_memory_of_the_host_counts_too():
+    def network(x):
+        if len(x) > 1:
+            raise RuntimeError(
+                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+            )
+        return x.flatten(1)
+
+    assert EncoderInferer(4)(torch.ones(4, 1, 1, 1), network).tolist() == [[1.0]] * 4
+
+
+def test_one_image_that_does_not_fit_is_the_users_to_mend():
+    with pytest.raises(UserError, match="not even one image"):
+        EncoderInferer(4)(torch.ones(4, 1, 1, 1), narrow(0, []))
+
+
+def test_other_errors_are_not_taken_for_want_of_memory():
+    def network(x):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        EncoderInferer(4)(torch.ones(4, 1, 1, 1), network)

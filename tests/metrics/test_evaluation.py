@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from candor_monai.metrics.evaluation import Evaluation, evaluate
+from candor_monai.metrics.evaluation import Clock, Evaluation, evaluate, evaluation_plan, put_together, score_groups
 from candor_monai.metrics.observations import Observations
 from candor_monai.metrics.options import Options
+from candor_monai.metrics.similarity import FeatureRows
 
 from . import reference
 
@@ -201,6 +202,28 @@ def test_other_findings_and_groups_change_nothing():
     rows = np.flatnonzero(seen.group == 1)
     one_group = evaluate(features[rows], taken(seen, rows), options)
     assert [r for r in one_group.rows if r["group"] == "group 1"] == [r for r in both.rows if r["group"] == "group 1"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"matched": False}, {"redraws": 2, "ks": (1, 3), "sizes": (4,)}], ids=str)
+def test_groups_scored_apart_are_those_scored_together(changes):
+    features, seen = cohort(5, images=120, groups=4)
+    options = replace(PLAIN, total_interval=True, permutation_test=True, permutations=40, **changes)
+    whole = evaluate(features, seen, options)
+    rows, plan = FeatureRows(features), evaluation_plan(seen, options)
+    apart = [score_groups(rows, seen, options, plan, [name]) for name in reversed(plan.groups)]
+    found = put_together(seen, options, plan, apart, Clock())
+    assert bits(found) == bits(whole)
+    assert found.grid == whole.grid
+    assert found.counts == whole.counts
+    for one, other in zip(found.parts, whole.parts, strict=True):
+        if other.companions.null is not None:
+            for name in ("numerators", "denominators"):
+                values = [getattr(part.companions.null.values, name).tolist() for part in (one, other)]
+                assert values[0] == values[1]
+    with pytest.raises(ValueError, match="each must be there once"):
+        put_together(seen, options, plan, apart[1:] if len(apart) > 1 else [], Clock())
+    with pytest.raises(ValueError, match="each must be there once"):
+        put_together(seen, options, plan, [*apart, apart[0]], Clock())
 
 
 @pytest.mark.parametrize("sets", ["image", "patient"])
