@@ -22,7 +22,7 @@ from candor_monai.utils.errors import DecodeError
 from .blocks import EMPTY, work_blocks
 from .decoding import CANONICAL_SIZE
 from .image_sources import let_go, opened
-from .store_rows import ABSENT, Sources, stat_sources
+from .store_rows import ABSENT, Sources, file_states
 from .warm_up import FIRST_PREFETCH, MOST_PREFETCH, WarmUp
 
 if TYPE_CHECKING:
@@ -86,20 +86,7 @@ def cohort_sources(cohort: Cohort) -> Sources:
     """State of every image file of a cohort; of images inside an archive, the archive's."""
     root = "" if cohort.root is None else str(cohort.root)
     images = cohort.records["image"].tolist()
-    paths = [os.path.join(root, image) if isinstance(image, str) else None for image in images]
-    if cohort.open_image is not None:
-        holders: dict[Path, Path] = {}
-        paths = [str(_holder(Path(path), holders)) if path is not None else None for path in paths]
-    return stat_sources(paths)
-
-
-def _holder(path: Path, known: dict[Path, Path]) -> Path:
-    """The file that a path leads to or into; the path itself when there is none."""
-    if path.is_file():
-        return path
-    if path.parent not in known:
-        known[path.parent] = next((parent for parent in path.parents if parent.is_file()), path)
-    return known[path.parent]
+    return file_states([os.path.join(root, image) if isinstance(image, str) else None for image in images])
 
 
 @dataclass(frozen=True)

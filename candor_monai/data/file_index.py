@@ -138,8 +138,14 @@ def split_paths(paths: pd.Series) -> tuple[list[str], list[str]]:
     return [p[0] for p in pairs], [p[2] for p in pairs]
 
 
-def inside(paths: pd.Series, where: str, allow_outside: bool = False) -> pd.Series:
+def inside(paths: pd.Series, where: str, allow_outside: bool = False, root: Path | None = None) -> pd.Series:
     """Paths of a table made relative, with ``/``; none may leave the dataset's folder unless that is allowed.
+
+    Args:
+        paths: relative or absolute paths.
+        where: the table, for messages.
+        allow_outside: leave absolute paths and those that climb out as they are.
+        root: the dataset's folder; absolute paths below it are made relative to it.
 
     Raises:
         UserError: an absolute path, one that climbs out with ``..`` or one with a NUL; names table and row.
@@ -152,12 +158,14 @@ def inside(paths: pd.Series, where: str, allow_outside: bool = False) -> pd.Seri
     if not odd.any():
         return texts
     straight: list[str] = texts.tolist()
+    below = tuple(f"{base}/" for base in {str(root.absolute()), str(root.resolve())}) if root is not None else ()
     for i in np.flatnonzero(odd.to_numpy(dtype=bool)).tolist():
         text = straight[i]
         if "\x00" in text:
             raise UserError(f"{where}, {line_of(i)}: {text[:80]!r} is no path: it holds the character NUL.")
         normal = os.path.normpath(text)
-        outside = normal.startswith(("/", "../")) or normal == ".." or text[1:3] == ":/"
+        normal = next((normal[len(base) :] for base in below if normal.startswith(base)), normal)
+        outside = normal.startswith(("/", "../")) or normal == ".." or normal[1:3] == ":/"
         if outside and not allow_outside:
             raise UserError(
                 f"{where}, {line_of(i)}: the path {text[:80]!r} leaves the dataset's folder. Paths are relative "

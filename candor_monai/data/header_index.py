@@ -7,19 +7,17 @@ The index holds patient ids and accession numbers as the files do: its folder is
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from ..utils import UserError
 from ..utils.atomic import atomic_path
-from .archives import split_archive
 from .header_pool import read_headers
 from .header_reading import DERIVED, KEYWORDS
 from .radiograph_view import view_of
+from .store_rows import ABSENT, file_states
 
 SHARD = 4096
 VERSION = "1"
@@ -52,7 +50,11 @@ def header_index(
     """
     wanted = tuple(sorted({*KEYWORDS, *keywords}))
     known = _Kept(root, wanted, index_dir)
-    stamps = {file: _stamp(root / file) for file in files}
+    states = file_states([root / file for file in files])
+    stamps = {
+        file: "absent" if size == ABSENT else f"{size}:{changed}"
+        for file, size, changed in zip(files, states.size.tolist(), states.mtime_ns.tolist(), strict=True)
+    }
     missing = [file for file in stamps if known.get(file, stamps[file]) is None]
     paths = [str(root / file) for file in missing]
     answers = read_headers(paths, wanted, workers=workers, memory_bytes=memory_bytes)
@@ -99,29 +101,5 @@ class _Kept:
         if self.folder is None or not rows:
             return
         digest = hashlib.blake2b("\x00".join(r["file"] + r["stamp"] for r in rows).encode(), digest_size=8)
-        with _private(), atomic_path(self.folder / f"headers-{digest.hexdigest()}.parquet") as temporary:
+        with atomic_path(self.folder / f"headers-{digest.hexdigest()}.parquet", 0o600) as temporary:
             pd.DataFrame(rows, dtype=object).astype("string").to_parquet(temporary, index=False)
-
-
-@contextmanager
-def _private() -> Iterator[None]:
-    """Files made meanwhile are readable by their owner only."""
-    mask = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(mask)
-
-
-def _stamp(path: Path) -> str:
-    """Size and time of change of a file, or of the archive that it is a member of."""
-    try:
-        state = path.stat()
-    except NotADirectoryError:
-        parts = split_archive(path)
-        if parts is None:
-            return "absent"
-        state = parts[0].stat()
-    except OSError:
-        return "absent"
-    return f"{state.st_size}:{state.st_mtime_ns}"

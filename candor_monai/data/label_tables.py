@@ -17,11 +17,15 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 import pandas as pd
 
 from ..utils import UserError, unknown
+from ..utils.errors import first_line
+
+if TYPE_CHECKING:
+    import pyarrow
 
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "space": " "}
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
@@ -273,8 +277,8 @@ def _misfit(path: Path, suffixes: list[str], names: Sequence[str], how: _How) ->
 
 def _ragged(path: Path, row: int, fields: int, expected: int, separator: str) -> UserError:
     return UserError(
-        f"{path}, {line_of(row)}: {fields} fields where the header has {expected}. Put fields that hold the delimiter "
-        f"{separator!r} into quotes, or name another with the option delimiter."
+        f"{path}, {line_of(row)}: {fields} fields where {expected} are expected. Put fields that hold the delimiter "
+        f"{separator!r} into quotes; the option delimiter of a table of your own names another one."
     )
 
 
@@ -325,14 +329,20 @@ def _not_text(path: Path, suffixes: list[str], encoding: str) -> UserError:
         start = stream.read(1 << 16)
     wide = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in start
     likely = "utf-16" if wide else "cp1252"
-    return UserError(f"{path}: not {encoding} text; name its encoding with the option encoding, e.g. {likely}.")
+    return UserError(
+        f"{path}: not {encoding} text. Save it as UTF-8; the option encoding of a table of your own names another one, "
+        f"e.g. {likely}."
+    )
 
 
 def _delimiter(path: Path, suffixes: list[str], given: str | None, encoding: str) -> str:
     if given is not None:
         separator = DELIMITERS.get(given, given)
-        if len(separator) != 1:
-            raise UserError(f"delimiter must be one character or one of {', '.join(DELIMITERS)}, is {given!r}.")
+        if len(separator) != 1 or not separator.isascii() or separator in '"\r\n\0':
+            raise UserError(
+                f"delimiter must be one ASCII character, no quote or line break, or one of {', '.join(DELIMITERS)}; is "
+                f"{given!r}."
+            )
         return separator
     if ".tsv" in suffixes:
         return "\t"
@@ -367,16 +377,25 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return list(distinct)
 
 
-def _read_columnar(path: Path, columns: Callable[[str], bool] | None) -> tuple[pd.DataFrame, Sequence[str]]:
-    import pyarrow as pa
+def read_arrow(path: Path) -> pyarrow.Table:
+    """A Parquet, Arrow IPC or Feather file.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    import pyarrow
     import pyarrow.feather
     import pyarrow.parquet
 
     try:
-        reader = pa.parquet if path.suffix.lower() == ".parquet" else pa.feather
-        table = reader.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+        reader = pyarrow.parquet if path.suffix.lower() == ".parquet" else pyarrow.feather
+        return reader.read_table(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise UserError(f"{path}: cannot be read: {first_line(error)}") from error
+
+
+def _read_columnar(path: Path, columns: Callable[[str], bool] | None) -> tuple[pd.DataFrame, Sequence[str]]:
+    table = read_arrow(path)
     texts = {}
     for i, name in enumerate(_distinct(table.column_names)):
         if columns is None or columns(name):

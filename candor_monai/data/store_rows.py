@@ -79,6 +79,23 @@ def stat_sources(paths: Sequence[str | Path | None]) -> Sources:
     return Sources(table[:, 0].copy(), table[:, 1].copy())
 
 
+def file_states(paths: Sequence[str | Path | None]) -> Sources:
+    """As :func:`stat_sources`; of an image inside an archive, ``<archive>/<member>``, the state of the archive."""
+    states = stat_sources(paths)
+    holders: dict[Path, Path] = {}
+    absent = [row for row in np.flatnonzero(states.size == ABSENT).tolist() if paths[row] is not None]
+    held = stat_sources([_holder(Path(str(paths[row])), holders) for row in absent])
+    states.size[absent], states.mtime_ns[absent] = held.size, held.mtime_ns
+    return states
+
+
+def _holder(path: Path, known: dict[Path, Path]) -> Path:
+    """The file that a path leads into; the path itself when there is none."""
+    if path.parent not in known:
+        known[path.parent] = next((parent for parent in path.parents if os.path.isfile(parent)), path)
+    return known[path.parent]
+
+
 def unusable_features(features: np.ndarray) -> dict[int, tuple[str, str]]:
     """Rows that must not be stored, with reason code and message.
 

@@ -14,10 +14,14 @@ OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, err
 
 
 @contextmanager
-def atomic_path(path: str | Path) -> Iterator[Path]:
+def atomic_path(path: str | Path, mode: int | None = None) -> Iterator[Path]:
     """A temporary path beside ``path``; on success it is synced to disk and renamed, on failure it is removed.
 
-    A process killed in between leaves only a ``.tmp`` file, which nothing reads.
+    A process killed in between leaves only a ``.tmp`` file, which nothing reads and only its owner may.
+
+    Args:
+        path: the file.
+        mode: its permissions; None: those that the umask leaves to a new file.
 
     Raises:
         OSError: the folder cannot be written, ``path`` is a folder, or the disk is full; its ``filename`` is ``path``.
@@ -35,7 +39,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         yield temporary
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(0o666 & ~_umask() if mode is None else mode)
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
@@ -46,9 +50,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         raise
 
 
-def atomic_write(path: str | Path, content: bytes | str) -> None:
-    """Write ``content`` to ``path``, whole or not at all."""
-    with atomic_path(path) as temporary:
+def atomic_write(path: str | Path, content: bytes | str, mode: int | None = None) -> None:
+    """Write ``content`` to ``path``, whole or not at all; ``mode`` as for :func:`atomic_path`."""
+    with atomic_path(path, mode) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 

@@ -105,6 +105,15 @@ def test_absolute_paths_when_allowed():
     assert inside(pd.Series(["/data/x.png"]), "t", allow_outside=True).tolist() == ["/data/x.png"]
 
 
+def test_absolute_paths_below_the_root(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    paths = pd.Series([f"{tmp_path}/a/b.png", f"{tmp_path}/link/b.png", "a.png"])
+    assert inside(paths, "t", root=tmp_path).tolist() == ["a/b.png", "link/b.png", "a.png"]
+    assert inside(paths[:1], "t", root=tmp_path / "link").tolist() == ["a/b.png"]
+    with pytest.raises(UserError, match="leaves the dataset's folder"):
+        inside(pd.Series([f"{tmp_path}2/a.png"]), "t", root=tmp_path)
+
+
 def test_root_here_and_below(tmp_path):
     touch(tmp_path, ["outer/inner/train.csv"])
     for start in (tmp_path, tmp_path / "outer", tmp_path / "outer" / "inner"):

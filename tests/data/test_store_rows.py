@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from candor_monai.data.store_rows import Sources, pixel_clusters, stat_sources, unusable_features
+from candor_monai.data.store_rows import Sources, file_states, pixel_clusters, stat_sources, unusable_features
 
 
 def test_a_nan_and_a_zero_row_are_unusable():
@@ -62,3 +62,11 @@ def test_stat_sources(tmp_path):
 def test_rows_of_sources():
     taken = Sources(np.arange(3), np.arange(3) + 10).take(np.array([2, 0]))
     assert (taken.size.tolist(), taken.mtime_ns.tolist()) == ([2, 0], [12, 10])
+
+
+def test_an_image_inside_an_archive_has_the_state_of_the_archive(tmp_path):
+    (tmp_path / "a.zip").write_bytes(b"abc")
+    paths = [tmp_path / "a.zip", f"{tmp_path}/a.zip/x/y.dcm", tmp_path / "a.zip/x/z.dcm", tmp_path / "no/a.dcm", None]
+    found = file_states(paths)
+    assert found.size.tolist() == [3, 3, 3, -1, -1]
+    assert found.mtime_ns.tolist()[:3] == [(tmp_path / "a.zip").stat().st_mtime_ns] * 3

@@ -75,6 +75,19 @@ def header_filters(
     return {"Modality": modalities, "SOPClassUID": sop_classes, "BodyPartExamined": body_parts}
 
 
+_DAYS = {"D": 1.0, "W": 7.0, "M": 365.25 / 12, "Y": 365.25}
+
+
+def _years(text: str) -> str | float:
+    """An age as DICOM writes it, in years; any other text as it is.
+
+    >>> _years("063Y"), _years("006M"), _years("63,5")
+    (63.0, 0.5, '63,5')
+    """
+    age = re.fullmatch(r"(\d{3})([DWMY])", text)
+    return int(age[1]) * _DAYS[age[2]] / 365.25 if age else text
+
+
 class Covariates:
     """Looks up covariates of the joined images.
 
@@ -127,13 +140,18 @@ class Covariates:
     def binned(self, values: pd.Series, name: str, edges: Sequence[float]) -> pd.Series:
         """Numbers replaced by the interval they fall into, e.g. ``[60, 90)``; what is not a number is missing.
 
+        An age as DICOM writes it (``063Y``, ``018M``) counts in years.
+
         Raises:
-            UserError: fewer than two edges, or edges that do not rise.
+            UserError: fewer than two edges, edges that do not rise, or not one value is a number.
         """
         cuts = np.asarray([float(e) for e in edges])
         if len(cuts) < 2 or not (np.diff(cuts) > 0).all():
             raise UserError(f"bins of {name!r} must be two or more rising numbers, are {list(edges)}.")
-        numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+        numbers = pd.to_numeric(values.map(_years, na_action="ignore"), errors="coerce").to_numpy(dtype=np.float64)
+        given = values.notna().to_numpy(dtype=bool)
+        if given.any() and np.isnan(numbers).all():
+            raise UserError(f"bins of {name!r}: none of its values is a number.")
         place = np.searchsorted(cuts, numbers, side="right")
         names = [f"below {cuts[0]:g}", *(f"[{a:g}, {b:g})" for a, b in pairwise(cuts))]
         names.append(f"{cuts[-1]:g} and above")

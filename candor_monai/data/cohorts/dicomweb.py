@@ -169,8 +169,7 @@ class _Attributes:
             return []
         rows = sorted((row for row in rows if row), key=lambda row: row["file"])
         if kept is not None:
-            atomic_write(kept, json.dumps(rows))
-            kept.chmod(0o600)
+            atomic_write(kept, json.dumps(rows), 0o600)
         return rows
 
     def _row(self, instance: Mapping[str, Any]) -> dict[str, str]:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError, unknown
-from ..label_tables import check_file, find_column, read_lines, read_table
+from ..label_tables import check_file, find_column, read_arrow, read_lines, read_table
 from .covariates import Covariates
 from .draft import Draft
 from .label_reading import LabelTable, read_labels
@@ -126,7 +126,8 @@ def read_features(
     repeated = pd.Index(names).duplicated()
     if repeated.any():
         raise UserError(f"{path}: id {names[int(np.flatnonzero(repeated)[0])]!r} occurs twice.")
-    return names, matrix if matrix.dtype == np.float32 else matrix.astype(np.float32)
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is rejected as such
+        return names, matrix if matrix.dtype == np.float32 else matrix.astype(np.float32)
 
 
 def _load(path: Path) -> np.ndarray:
@@ -144,28 +145,38 @@ def _npz(path: Path) -> tuple[list[str], np.ndarray]:
             rows = next((n for n in ("features", "feature", "embeddings", "x") if n in archive.files), None)
             if names is None or rows is None:
                 raise UserError(f"{path}: needs arrays 'features' and 'image_id'; holds {', '.join(archive.files)}.")
-            ids, matrix = [str(i) for i in archive[names].tolist()], archive[rows]
+            ids, matrix = archive[names], archive[rows]
+    except UserError:
+        raise
     except (ValueError, OSError, EOFError) as error:
-        raise error if isinstance(error, UserError) else UserError(f"{path}: cannot be read: {error}") from error
-    if len(ids) != len(matrix):
-        raise UserError(f"{path}: {len(ids):,} ids for {len(matrix):,} features.")
-    return ids, matrix
+        raise UserError(
+            f"{path}: cannot be read: no NumPy archive of plain arrays (ids as text, features as numbers)."
+        ) from error
+    if ids.ndim != 1 or matrix.ndim == 0 or len(ids) != len(matrix):
+        raise UserError(f"{path}: ids of shape {ids.shape} for features of shape {matrix.shape}; one id a feature.")
+    try:
+        texts = [i.decode("utf-8") if isinstance(i, bytes) else str(i) for i in ids.tolist()]
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: the ids are not UTF-8.") from error
+    return [text.strip() for text in texts], matrix
 
 
 def _columnar(path: Path, id_column: str | None) -> tuple[list[str], np.ndarray]:
     import pyarrow as pa
-    import pyarrow.feather
-    import pyarrow.parquet
 
-    try:
-        reader = pa.parquet if path.suffix.lower() == ".parquet" else pa.feather
-        table = reader.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+    table = read_arrow(path)
+    if not len(table):
+        raise UserError(f"{path}: the file holds no features.")
     name = _id_column(list(table.column_names), id_column, path)
-    ids = [str(i) for i in table.column(name).to_pylist()]
     listed = next((n for n in FEATURE_COLUMNS if n in table.column_names), None)
+    for used in (name, listed):
+        if table.column_names.count(used) > 1:
+            raise UserError(f"{path}: two columns are called {used!r}; rename the one that is not meant.")
+    ids = ["" if i is None else str(i).strip() for i in table.column(name).to_pylist()]
     if listed is not None:
+        kind = table.schema.field(listed).type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+            raise UserError(f"{path}, column {listed!r}: holds no lists of numbers but {kind}.")
         column = table.column(listed).combine_chunks()
         lengths = set(pa.compute.list_value_length(column).to_pylist())
         if len(lengths) != 1 or None in lengths:

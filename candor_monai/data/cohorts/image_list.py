@@ -41,7 +41,7 @@ def read(source: Source, *, images: str | Path | Sequence[str] | None = None, im
     named = isinstance(images, str | Path)
     where = str(images) if named else "the list of images"
     # paths that the user writes out may lie anywhere, those of a file may not
-    paths = inside(paths.astype(object), where, source.allow_outside or not named)
+    paths = inside(paths.astype(object), where, source.allow_outside or not named, source.root)
     unique = paths.drop_duplicates().reset_index(drop=True)
     records = pd.DataFrame({"image_id": unique, "image": unique}, dtype=object)
     draft = Draft(records, (), np.empty((len(records), 0), dtype=np.int8), paths_checked=True)

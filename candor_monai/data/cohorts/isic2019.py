@@ -12,7 +12,7 @@ import pandas as pd
 
 from ...utils import UserError, unknown
 from ..label_policy import NEGATIVE, POSITIVE, UNLABELLED, label_codes
-from ..label_tables import check_columns, find_column, line_of
+from ..label_tables import check_columns, check_unique, find_column, line_of
 from .draft import Draft
 from .source import Source
 
@@ -78,8 +78,10 @@ def _metadata(source: Source, name: str, part: pd.DataFrame) -> None:
     part["patient_id"] = None
     if path is None:
         return
-    rows = source.read(path).drop_duplicates("image").set_index("image").reindex(part["image_id"])
-    rows = rows.reset_index(drop=True)
+    table = source.read(path)
+    check_columns(table, ["image"], path)
+    check_unique(table["image"], path)
+    rows = table.set_index("image").reindex(part["image_id"]).reset_index(drop=True)
     part["age"] = rows.get("age_approx")
     part["body_site"] = rows.get("anatom_site_general")
     part["sex"] = rows[find_column(rows, "sex", path, ["gender"])] if {"sex", "gender"} & set(rows.columns) else None

@@ -81,7 +81,8 @@ def _list_unmatched(source: Source, draft: Draft, labels: LabelTable, join: Join
     if twice.any():
         raise UserError(
             f"{name}: rows {describe_keys(draft.records.loc[twice, 'image_id'].tolist())} are about one file, "
-            f"{draft.records.loc[twice, 'image'].iloc[0]}, when joined by {join.how}; join by path."
+            f"{draft.records.loc[twice, 'image'].iloc[0]}, when joined by {join.how}; "
+            f"{'keep one of them' if join.how == 'path' else 'join by path'}."
         )
 
 

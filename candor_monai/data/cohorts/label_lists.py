@@ -18,7 +18,12 @@ def split_lists(column: pd.Series, separator: str) -> tuple[np.ndarray, list[tup
 
     Returns:
         code of each row, shape (N,), and the distinct lists that the codes index.
+
+    Raises:
+        UserError: the separator is no text.
     """
+    if not separator:
+        raise UserError("list_separator must be the text between two names of a list, is blank.")
     own, texts = pd.factorize(column)
     return own, [tuple(part.strip() for part in str(t).split(separator) if part.strip()) for t in texts]
 

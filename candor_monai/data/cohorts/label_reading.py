@@ -88,6 +88,8 @@ class LabelTable:
             if name not in records:
                 records[name] = lookup.get(name)
         for name, edges in self.bins.items():
+            if name in ("image_id", "image", "patient_id", "site", "split"):
+                raise UserError(f"bins: {name!r} is no number to be replaced by an interval.")
             records[name] = lookup.binned(records[name], name, edges)
         if source.match_on is None:
             draft.match_on = tuple(c for c in ("site", "view") if c in records)
@@ -163,8 +165,10 @@ def read_labels(
     names = _findings(source, table, key, path, findings, values)
     if value_column is not None and finding_column is None:
         raise UserError("value_column belongs to the long form: name finding_column as well.")
+    if finding_column is not None and list_column is not None:
+        raise UserError("finding_column is of the long form, list_column of the list form: name one of them.")
     if finding_column is not None:
-        rows = long_rows(table, key, finding_column, value_column, list(names), compared, path.name, values)
+        rows = long_rows(table, key, finding_column, value_column, names, compared, path.name, values)
     elif list_column is not None:
         rows = list_rows(table, key, list_column, list_separator, names, compared, path.name)
     else:
@@ -223,10 +227,10 @@ def _findings(
     """Finding -> its name in the table."""
     if findings is None and source.task is not None and source.task.findings:
         findings = source.task.findings
-    if findings is None:
+    given = findings.items() if isinstance(findings, Mapping) else ((name, name) for name in names_of(findings))
+    chosen = {str(finding): str(name) for finding, name in given}
+    if not chosen:
         likely = [c for c in likely_findings(table, values) if c != key]
         hint = f" These columns hold labels only: {', '.join(likely[:20])}." if likely else ""
         raise UserError(f"cohort {source.name!r} needs --findings, the label columns of {path.name}.{hint}")
-    if isinstance(findings, Mapping):
-        return {str(finding): str(name) for finding, name in findings.items()}
-    return {finding: finding for finding in names_of(findings)}
+    return chosen

@@ -50,6 +50,11 @@ def read(
         raise UserError(f"{root}: there is no such folder. Set --dataset_dir to the folder that holds the images.")
     source.at(root)
     labels = read_labels(source, **label_options)
+    if not len(labels.rows.keys):
+        raise UserError(
+            f"{labels.name}: no row is left to join: {labels.rows.blank_keys:,} have nothing in column {labels.key!r}, "
+            f"those of {len(labels.rows.contradictory):,} images disagree."
+        )
     files = ImageFiles(source.files, labels.path)
     how = choose_join(join_on, labels.key)
     workers = whole(header_workers, "header_workers", 1)
@@ -64,7 +69,7 @@ def read(
         headers = read_headers(files.dicom)
         join = join_by_header(labels.rows.keys, headers, how, labels.name)
     else:
-        join = join_by_name(labels.rows.keys, files.all, how, labels.name, source.allow_outside)
+        join = join_by_name(labels.rows.keys, files.all, how, labels.name, source.allow_outside, root)
         joined = set(join.file)
         dicom = [file for file in files.dicom if file in joined]
         if dicom and (keywords or any(filters.values()) or "view" not in labels.roles):

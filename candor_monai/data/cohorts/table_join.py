@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -70,15 +71,24 @@ def choose_join(join_on: str, column: str) -> str:
     return join_on
 
 
-def join_by_name(keys: pd.Series, files: Sequence[str], how: str, where: str, allow_outside: bool) -> Join:
+def join_by_name(
+    keys: pd.Series, files: Sequence[str], how: str, where: str, allow_outside: bool, root: Path | None = None
+) -> Join:
     """Match keys with files by path, name or stem; ``auto`` takes the first of these with the most matches.
+
+    Args:
+        keys: one a row.
+        files: paths relative to ``root``.
+        how: a way of :data:`BY_NAME`, or ``auto``.
+        where: the table, for messages.
+        allow_outside, root: as for :func:`~candor_monai.data.file_index.inside`.
 
     Raises:
         UserError: no key matches a file, or a path leaves the dataset's folder.
     """
     tried = {}
     for kind in BY_NAME if how == "auto" else (how,):
-        tried[kind] = _by_name(keys, files, kind, where, allow_outside)
+        tried[kind] = _by_name(keys, files, kind, where, allow_outside, root)
         if len(tried[kind].row) == len(keys):
             break
     best = max(tried.values(), key=lambda join: len(join.row))
@@ -87,9 +97,11 @@ def join_by_name(keys: pd.Series, files: Sequence[str], how: str, where: str, al
     return best
 
 
-def _by_name(keys: pd.Series, files: Sequence[str], how: str, where: str, allow_outside: bool) -> Join:
+def _by_name(
+    keys: pd.Series, files: Sequence[str], how: str, where: str, allow_outside: bool, root: Path | None
+) -> Join:
     if how == "path":
-        wanted = inside(keys, where, allow_outside)
+        wanted = inside(keys, where, allow_outside, root)
         row = pd.Index(files).get_indexer(pd.Index(wanted))
         paths: list[str] = wanted.tolist()
         there = [i for i, path in enumerate(paths) if path.startswith("/") and os.path.isfile(path)]

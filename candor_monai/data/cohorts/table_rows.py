@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError, nearest
-from ..label_policy import BLANKED, NEGATIVE, POSITIVE, UNCERTAIN, LabelValues, label_codes
+from ..label_policy import BLANKED, MISSING_TEXTS, NEGATIVE, POSITIVE, UNCERTAIN, LabelValues, label_codes
 from ..label_tables import find_column
 from .label_lists import list_codes, split_lists
 
@@ -76,26 +76,24 @@ def long_rows(
     key: str,
     finding_column: str,
     value_column: str | None,
-    findings: Sequence[str],
+    findings: Mapping[str, str],
     compared: Sequence[str],
     where: str,
     values: LabelValues,
 ) -> KeyedRows:
-    """One row a finding.
+    """One row a finding; ``findings`` maps each to its name in the table.
 
     Without a value column a row says that the finding is present, and a finding that none of an image's rows names is
     absent. With one, a finding that none of an image's rows names is blank. Rows that name other findings count as
     rows of their image. A finding given twice for an image with different values makes the image contradictory.
 
     Raises:
-        UserError: a column is not there, a text is not a label, or none of the rows names one of the findings.
+        UserError: a column is not there, a text is not a label, or no row names one of the findings.
     """
     for column in (key, finding_column, *([value_column] if value_column else [])):
         find_column(table, column, where)
     names = table[finding_column].str.strip()
-    if not names.isin(list(findings)).any():
-        seen = ", ".join(sorted(names.unique())[:12])
-        raise UserError(f"{where}, column {finding_column!r}: names none of {', '.join(findings)}; it names {seen}.")
+    _check_named(findings, set(names), f"{where}, column {finding_column!r}: no row")
     unknown: dict[str, int] = {}
     if value_column is None:
         row_codes = np.full(len(table), POSITIVE, dtype=np.int8)
@@ -105,8 +103,8 @@ def long_rows(
     own, unique = pd.factorize(keys)
     codes = np.full((len(unique), len(findings)), NEGATIVE if value_column is None else BLANKED, dtype=np.int8)
     odd = np.zeros(len(unique), dtype=np.int64)
-    for f, finding in enumerate(findings):
-        rows = np.flatnonzero((names == finding).to_numpy(dtype=bool))
+    for f, name in enumerate(findings.values()):
+        rows = np.flatnonzero((names == name).to_numpy(dtype=bool))
         low, high = np.full(len(unique), 127, np.int8), np.full(len(unique), -128, np.int8)
         np.minimum.at(low, own[rows], row_codes[rows])
         np.maximum.at(high, own[rows], row_codes[rows])
@@ -144,15 +142,19 @@ def list_rows(
     for name in (key, column):
         find_column(table, name, where)
     lists = split_lists(table[column], separator)
-    named = {name for names in lists[1] for name in names}
-    for finding, name in findings.items():
+    _check_named(findings, {name for names in lists[1] for name in names}, f"{where}, column {column!r}: no cell")
+    codes = list_codes(lists, {f: (n,) for f, n in findings.items()}, NEGATIVE)
+    codes[table[column].str.strip().str.lower().isin(MISSING_TEXTS).to_numpy(dtype=bool)] = BLANKED
+    return _by_key(table, table[key].str.strip(), tuple(findings), codes, compared, {}, False)
+
+
+def _check_named(findings: Mapping[str, str], named: set[str], nothing: str) -> None:
+    """Each finding is named somewhere: one that is mistyped would be absent everywhere."""
+    for name in findings.values():
         if name not in named:
             near = nearest(name, named)
-            hint = f" Did you mean {near!r}?" if near else ""
-            raise UserError(f"{where}, column {column!r}: no cell names {finding!r}.{hint}")
-    codes = list_codes(lists, {f: (n,) for f, n in findings.items()}, NEGATIVE)
-    codes[(table[column].str.strip() == "").to_numpy(dtype=bool)] = BLANKED
-    return _by_key(table, table[key].str.strip(), tuple(findings), codes, compared, {}, False)
+            hint = f"Did you mean {near!r}?" if near else f"Named are {', '.join(sorted(named - {''})[:12])}."
+            raise UserError(f"{nothing} names {name!r}. {hint}")
 
 
 def is_chexpert_style(codes: np.ndarray) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...utils import UserError, read_yaml, resource, unknown
+from ...utils.typed import typed
 
 
 @dataclass(frozen=True)
@@ -16,13 +17,9 @@ class Vocabulary:
 
     Args:
         sites: the table, with preset and extras applied.
-        preset: name of the preset applied.
-        extras: names of the extras applied.
     """
 
     sites: Mapping[str, Mapping[str, tuple[str, ...]]]
-    preset: str
-    extras: tuple[str, ...] = ()
 
     def of(self, site: str, findings: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Finding -> the site's names, for those of ``findings`` that the site knows, in their order.
@@ -63,18 +60,37 @@ def load_vocabulary(
     for key in data:
         if key not in ("sites", "presets", "extras"):
             raise unknown(f"key in {where}:", str(key), ("sites", "presets", "extras"))
-    presets, additions = {"all": {}, **(data.get("presets") or {})}, data.get("extras") or {}
+    presets = {"all": {}, **_mapping(data, "presets", where)}
+    additions = _mapping(data, "extras", where)
     if preset not in presets:
         raise unknown(f"preset of {where}:", preset, presets)
-    sites = {site: {f: list(names) for f, names in row.items()} for site, row in (data.get("sites") or {}).items()}
+    sites = _names(_mapping(data, "sites", where), f"{where}: sites")
     for extra in extras:
         if extra not in additions:
             raise unknown(f"extra of {where}:", extra, additions)
-        for site, row in additions[extra].items():
+        for site, row in _names(additions[extra], f"{where}: extras: {extra}").items():
             for finding, names in row.items():
                 sites.setdefault(site, {}).setdefault(finding, []).extend(names)
-    for site, change in (presets[preset] or {}).items():
+    for site, change in _names(presets[preset], f"{where}: presets: {preset}").items():
+        for key in change:
+            if key != "without":
+                raise unknown(f"key in {where}: presets: {preset}: {site}:", key, ("without",))
         for finding in change.get("without", ()):
             sites.get(site, {}).pop(finding, None)
-    frozen = {site: {f: tuple(str(n) for n in names) for f, names in row.items()} for site, row in sites.items()}
-    return Vocabulary(frozen, preset, tuple(extras))
+    return Vocabulary({site: {f: tuple(names) for f, names in row.items()} for site, row in sites.items()})
+
+
+def _mapping(data: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    content = data.get(key)
+    if content is not None and not isinstance(content, Mapping):
+        raise UserError(f"{where}: {key}: must be a mapping, got {content!r}.")
+    return dict(content or {})
+
+
+def _names(table: Any, where: str) -> dict[str, dict[str, list[str]]]:
+    """Site -> finding -> names; one name may stand without brackets."""
+    rows = typed(table or {}, Mapping[str, Mapping[str, Sequence[str]]], where, lenient=True)
+    return {
+        str(site): {str(f): [names] if isinstance(names, str) else list(names) for f, names in row.items()}
+        for site, row in rows.items()
+    }

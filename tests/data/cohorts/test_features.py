@@ -6,6 +6,8 @@ import pickle
 
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.feather
 import pytest
 
 from candor_monai.data import load_cohort
@@ -101,6 +103,12 @@ def test_objects_are_never_unpickled(folder, tmp_path):
         ({"features": "other.npz"}, "none of its 6 ids is among"),
         ({"features": "flat.npz"}, "must be numbers"),
         ({"features": "nameless.npz"}, "needs arrays"),
+        ({"features": "single.npz"}, r"ids of shape \(1,\) for features of shape \(\); one id a feature"),
+        ({"features": "square.npz"}, r"ids of shape \(6, 1\) for features of shape"),
+        ({"features": "objects.npz"}, "no NumPy archive of plain arrays"),
+        ({"features": "scalar.parquet"}, "column 'feature': holds no lists of numbers but double"),
+        ({"features": "empty.parquet"}, "holds no features"),
+        ({"features": "repeated.arrow"}, "two columns are called 'image_id'"),
     ],
 )
 def test_what_is_refused(folder, options, message):
@@ -109,5 +117,22 @@ def test_what_is_refused(folder, options, message):
     np.savez(folder / "other.npz", features=MATRIX[:2], image_id=["a", "b"])
     np.savez(folder / "flat.npz", features=MATRIX[:, 0], image_id=IDS)
     np.savez(folder / "nameless.npz", MATRIX)
+    np.savez(folder / "single.npz", features=np.array(3.0), image_id=["a"])
+    np.savez(folder / "square.npz", features=MATRIX, image_id=np.array(IDS)[:, None])
+    np.savez(folder / "objects.npz", features=MATRIX, image_id=np.array(IDS, dtype=object))
+    pd.DataFrame({"image_id": ["a"], "feature": [1.0]}).to_parquet(folder / "scalar.parquet")
+    pd.DataFrame({"image_id": [], "feature": []}).to_parquet(folder / "empty.parquet")
+    repeated = pyarrow.table([["a"], ["b"], [1.0]], names=["image_id", "image_id", "f0"])
+    pyarrow.feather.write_feather(repeated, folder / "repeated.arrow")
     with pytest.raises(UserError, match=message):
         load(folder, **options)
+
+
+def test_ids_as_bytes_or_with_spaces_and_features_beyond_float32(folder):
+    ids = np.array([f" {i} ".encode() for i in IDS])
+    wide = MATRIX.astype(np.float64)
+    wide[0] = 1e300
+    np.savez(folder / "bytes.npz", features=wide, image_id=ids)
+    cohort = load(folder, features="bytes.npz")
+    assert sorted(cohort.records["image_id"]) == sorted(IDS[1:])
+    assert reasons(cohort)[IDS[0]] == "bad_feature"

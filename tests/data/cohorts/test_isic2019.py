@@ -68,3 +68,13 @@ def test_no_training_set_and_no_test_set_wanted(folder):
     (folder / "ISIC_2019_Training_GroundTruth.csv").unlink()
     with pytest.raises(UserError, match=r"isic2019 needs ISIC_2019_Training_GroundTruth\.csv; found ISIC_2019"):
         load_cohort("isic2019", folder, test=False)
+
+
+def test_metadata_without_its_key_or_with_two_rows(folder):
+    path = folder / "ISIC_2019_Training_Metadata.csv"
+    write_rows(path, [{"image": "ISIC_0000000", "sex": "male"}, {"image": "ISIC_0000000", "sex": "female"}])
+    with pytest.raises(UserError, match=r"Training_Metadata\.csv: image 'ISIC_0000000' has two rows"):
+        load_cohort("isic2019", folder)
+    write_rows(path, [{"IMAGE": "ISIC_0000000", "sex": "male"}])
+    with pytest.raises(UserError, match=r"unknown column of ISIC_2019_Training_Metadata\.csv: 'image'"):
+        load_cohort("isic2019", folder)

@@ -171,3 +171,27 @@ def test_presets_and_extras_of_the_vocabulary():
     assert list(paper) == ["Fracture"]
     assert paper["Fracture"][-1] == "callus rib fracture"
     assert "callus rib fracture" not in load_vocabulary().of("padchest", findings)["Fracture"]
+
+
+@pytest.mark.parametrize(
+    "table, message",
+    [
+        ({"sites": ["nih_cxr"]}, r"the chest vocabulary: sites: must be a mapping, got \['nih_cxr'\]"),
+        ({"sites": {"nih_cxr": ["Edema"]}}, "sites: nih_cxr: must be a mapping"),
+        ({"sites": {"nih_cxr": {"Edema": None}}}, "sites: nih_cxr: Edema: .*None"),
+        ({"sites": {"nih_cxr": {"Edema": [None]}}}, "sites: nih_cxr: Edema: must be text, got None"),
+        ({"sites": {"nih_cxr": {"Edema": {"a": 1}}}}, "sites: nih_cxr: Edema: must be a list"),
+        ({"presets": "all"}, "presets: must be a mapping"),
+        ({"presets": {"all": {"nih_cxr": {"with": ["Edema"]}}}}, "unknown key in the chest vocabulary: presets: all"),
+        ({"extras": 3}, "extras: must be a mapping"),
+    ],
+)
+def test_vocabularies_of_other_types(table, message):
+    with pytest.raises(UserError, match=message):
+        load_vocabulary(table)
+
+
+def test_one_name_is_not_its_letters():
+    table = {"sites": {"a": {"Edema": "Oedema", "Mass": [7]}}, "presets": {"p": {"a": {"without": "Mass"}}}}
+    assert load_vocabulary(table).sites == {"a": {"Edema": ("Oedema",), "Mass": ("7",)}}
+    assert load_vocabulary(table, preset="p").sites == {"a": {"Edema": ("Oedema",)}}

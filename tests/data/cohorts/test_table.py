@@ -121,12 +121,34 @@ def test_long_form_with_values(folder):
 
 def test_long_form_that_names_none_of_the_findings(folder):
     table(folder, "image,finding\nx/a.png,Oedema\n")
-    with pytest.raises(UserError, match="names none of Edema; it names Oedema"):
+    with pytest.raises(UserError, match=r"no row names 'Edema'\. Did you mean 'Oedema'"):
         load(folder, finding_column="finding")
 
 
+def test_long_form_with_one_mistyped_finding_and_with_other_names(folder):
+    table(folder, "image,finding\nx/a.png,Edema\nx/b.png,PTX\n")
+    with pytest.raises(UserError, match=r"no row names 'Pneumothorax'\. Named are Edema, PTX"):
+        load(folder, finding_column="finding", findings=["Edema", "Pneumothorax"])
+    cohort = load(folder, finding_column="finding", findings={"Edema": "Edema", "Pneumothorax": "PTX"})
+    assert labels_of(cohort, "Pneumothorax") == {"x/a.png": 0, "x/b.png": 1}
+
+
+def test_absolute_paths_below_the_folder_are_inside(folder):
+    table(folder, f"image,Edema\n{folder}/x/a.png,1\nx/b.png,0\n")
+    for allow_outside in (False, True):
+        cohort = load(folder, allow_outside=allow_outside)
+        assert cohort.records["image"].tolist() == ["x/a.png", "x/b.png"]
+        assert reasons(cohort) == {"y/c.png": "no_label_row"}
+
+
+def test_ages_as_dicom_writes_them_fall_into_bins(folder):
+    table(folder, "image,Edema,age\nx/a.png,1,063Y\nx/b.png,0,018M\ny/c.png,0,old\n")
+    cohort = load(folder, bins={"age": [10, 50]})
+    assert cohort.records["age"].tolist() == ["50 and above", "below 10", None]
+
+
 def test_list_form(folder):
-    table(folder, "image,labels\nx/a.png,Edema| Mass\nx/b.png,No Finding\ny/c.png,\n")
+    table(folder, "image,labels\nx/a.png,Edema| Mass\nx/b.png,No Finding\ny/c.png,nan\n")
     cohort = load(folder, list_column="labels", findings=["Edema", "Mass"])
     assert labels_of(cohort, "Mass") == {"x/a.png": 1, "x/b.png": 0}
     assert cohort.counts["left_out"] == {"no label": 1}
@@ -192,6 +214,16 @@ def test_parquet_table(folder):
         ("image,Edema\nx/a.png,1\n", {"labels": "x"}, "x: a folder, not a table"),
         ("image,Edema\nx/a.png,1\n", {"labels": "l" * 300 + ".csv"}, "File name too long"),
         ("image,Edema\nx/a.png,1\n", {"join_on": "name"}, "unknown value of join_on"),
+        ("image,Edema\n,1\n", {}, "no row is left to join: 1 have nothing in column 'image'"),
+        ("image,Edema\nx/a.png,1\nx/a.png,0\n", {}, "those of 1 images disagree"),
+        ("image,Edema\nx/a.png,1\n./x/a.png,0\n", {}, "are about one file, x/a.png, .*; keep one of them"),
+        ("image,Edema\nx/a.png,1\n", {"findings": []}, "needs --findings"),
+        ("image,Edema\nx/a.png,1\n", {"delimiter": "é"}, "delimiter must be one ASCII character"),
+        ("image,Edema\nx/a.png,1\n", {"delimiter": "\n"}, "delimiter must be one ASCII character"),
+        ("image,Edema\nx/a.png,1\n", {"list_column": "Edema", "list_separator": ""}, "list_separator must be"),
+        ("image,a,b\nx/a.png,1,1\n", {"list_column": "a", "finding_column": "b"}, "name one of them"),
+        ("image,Edema,site\nx/a.png,1,1\n", {"bins": {"site": [1, 2]}}, "'site' is no number to be replaced"),
+        ("image,Edema,age\nx/a.png,1,old\n", {"bins": {"age": [1, 2]}}, "none of its values is a number"),
         ("image,Edema\nx/a.png,1\n", {"value_column": "v"}, "belongs to the long form"),
         ("image,Edema,split\nx/a.png,1,later\n", {}, "row 1: 'later' is not a split"),
         ("image,Edema\nx/a.png,1\n", {"bins": {"Edema": [1]}}, "two or more rising numbers"),
