@@ -49,9 +49,13 @@ def may_be_image(name: str) -> bool:
 
     >>> may_be_image("a.dcm"), may_be_image("IM00001"), may_be_image("labels.csv"), may_be_image("DICOMDIR")
     (True, True, False, False)
+    >>> may_be_image("scan.NII.gz"), may_be_image("labels.csv.gz")
+    (True, False)
     """
-    base = os.path.basename(name)
-    return os.path.splitext(base)[1].lower() not in NOT_IMAGES and base.upper() != "DICOMDIR"
+    base = os.path.basename(name).lower()
+    if base.endswith(".nii.gz"):
+        return True
+    return os.path.splitext(base)[1] not in NOT_IMAGES and base != "dicomdir"
 
 
 def choose_join(join_on: str, column: str) -> str:
