@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+# Asking for the mask sets it: two threads that ask at once could leave the process without one.
+_asking_umask = threading.Lock()
 
 
 @contextmanager
@@ -41,6 +45,7 @@ def atomic_write(path: str | Path, content: bytes | str) -> None:
 
 
 def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
+    with _asking_umask:
+        mask = os.umask(0)
+        os.umask(mask)
     return mask
