@@ -48,7 +48,28 @@ def test_export_encoder(tmp_path):
     assert (tmp_path / "bundle" / "configs" / "metadata.json").is_file()
 
 
-@pytest.mark.parametrize("run_id", ["check_encoder", "golden", "convert", "export_encoder"])
+@pytest.mark.parametrize("run_id", ["check_encoder", "golden", "convert", "export_encoder", "export_classifier"])
 def test_what_is_needed_is_named(run_id):
     with pytest.raises(SystemExit, match="--encoder is needed"):
         run_bundle(run_id, config="tools.yaml")
+
+
+def test_export_classifier_names_what_is_needed(tmp_path):
+    with pytest.raises(SystemExit, match="--heads is needed"):
+        run_bundle("export_classifier", config="tools.yaml", encoder="blind", output=str(tmp_path))
+    heads = str(tmp_path / "no.safetensors")
+    with pytest.raises(SystemExit, match=r"no.safetensors: there is no such heads file"):
+        run_bundle("export_classifier", config="tools.yaml", encoder="blind", output=str(tmp_path / "b"), heads=heads)
+
+
+def test_copy_label_app(tmp_path, capsys):
+    run_bundle("copy_label_app", config="tools.yaml", output=str(tmp_path / "app"))
+    assert "start_server --app" in capsys.readouterr().out
+    assert "CandorLabelApp" in (tmp_path / "app" / "main.py").read_text()
+    assert "monailabel==" in (tmp_path / "app" / "requirements.txt").read_text()
+    run_bundle("copy_label_app", config="tools.yaml", output=str(tmp_path / "app"))
+    (tmp_path / "app" / "main.py").write_text("my own")
+    with pytest.raises(SystemExit, match="is not this app's"):
+        run_bundle("copy_label_app", config="tools.yaml", output=str(tmp_path / "app"))
+    with pytest.raises(SystemExit, match="--output is needed"):
+        run_bundle("copy_label_app", config="tools.yaml")
