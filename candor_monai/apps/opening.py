@@ -172,7 +172,7 @@ def open_context(options: RunOptions, cohort: Cohort, network: Any, output_dir: 
             store_folder(options.features_folder, described["name"], cohort.name, fingerprint), fingerprint
         )
         sources = cohort_sources(cohort)
-    return RunContext(
+    context = RunContext(
         cohort=cohort,
         encoder=plain(described),
         options=recorded(options),
@@ -181,6 +181,9 @@ def open_context(options: RunOptions, cohort: Cohort, network: Any, output_dir: 
         sources=sources,
         left_out=listed_images(options.leave_out),
     )
+    for warning in cohort.counts.get("selection", {}).get("warnings", []):
+        context.warn(warning)
+    return context
 
 
 def listed_images(path: Path | None) -> frozenset[str]:

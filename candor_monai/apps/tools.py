@@ -148,6 +148,38 @@ def copy_label_app(output: Any) -> Path:
 
 
 @told_briefly
+def export_labels(label_dir: Any, output: Any) -> Path:
+    """Write what was labelled at a label desk as a cohort of one's own: a label table and its card.
+
+    Args:
+        label_dir: folder of the desk's state.
+        output: folder to write to.
+    """
+    from .label.desk import LabelDesk
+
+    desk = LabelDesk.of_folder(_needed("label_dir", options.path("label_dir", label_dir)))
+    card = desk.export(_needed("output", options.path("output", output)))
+    print(f"{len(desk.labelled())} labelled images in {card}: --cohort {card} --dataset_dir <folder of the images>")
+    return card
+
+
+@told_briefly
+def draw_rereads(label_dir: Any, number: Any = None) -> Path:
+    """Draw the images of a blinded re-read: discordant ones, and as many concordant ones at random.
+
+    Args:
+        label_dir: folder of the label desk's state.
+        number: discordant images, the most discordant first; None: all.
+    """
+    from .label.desk import LabelDesk
+
+    desk = LabelDesk.of_folder(_needed("label_dir", options.path("label_dir", label_dir)))
+    path = desk.draw_rereads(options.whole(1)("number", number))
+    print(f"{desk.left('reread')} images to read again, in the order of reading, in {path}")
+    return path
+
+
+@told_briefly
 def compare_sites(results: Any, sites: Any = None, output: Any = None) -> list[dict[str, Any]]:
     """Put several sites' results into one table, with the findings pooled over the sites, print and write it.
 

@@ -8,7 +8,7 @@ all at once, here or in an evaluation of the exported labels.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from ...metrics.discordance import discordance_margin, neighbour_mean
 from ...metrics.draw import candidate_sets
 from ...metrics.error_detection import neighborhood_impurity
-from ...metrics.neighbours import Request, nearest
+from ...metrics.neighbours import Neighbours, Request, nearest
 from ...metrics.observations import Observations
 from ...metrics.options import Options
 from ...metrics.similarity import FeatureRows
@@ -24,6 +24,7 @@ from ...utils import UserError
 from .columns import GroupColumns
 from .side_lists import SideLists, without
 
+USED_OPTIONS = ("k", "seed", "max_candidates", "sets", "exclude_same_patient")
 # Options that change the sets in ways that labelling has no use for.
 _FIXED = {
     "matched": True,
@@ -64,8 +65,8 @@ class _Cell:
 
     pos: SideLists
     neg: SideLists
+    dropping: tuple[np.ndarray, np.ndarray]
     reason: str | None = "no labelled image"
-    dropping: tuple[np.ndarray, np.ndarray] = field(default_factory=lambda: (np.empty(0, bool), np.empty(0, bool)))
 
 
 class MarginIndex:
@@ -146,9 +147,9 @@ class MarginIndex:
         else:
             sides = (cell.pos, cell.dropping[0]), (cell.neg, cell.dropping[1])
             positives, negatives = (self._listed(lists, drop, place) for lists, drop in sides)
-        values = (self.c_pos, self.c_neg, self.dm, self.impurity)
-        numbers = [None if reason else float(table[row, column]) for table in values]
-        return Near(*numbers, int(self.n[column, code]), positives, negatives, reason)
+        tables = (self.c_pos, self.c_neg, self.dm, self.impurity)
+        c_pos, c_neg, dm, impurity = (None if reason else float(table[row, column]) for table in tables)
+        return Near(c_pos, c_neg, dm, impurity, int(self.n[column, code]), positives, negatives, reason)
 
     def near_feature(self, feature: np.ndarray, code: int, own: np.ndarray, column: int) -> Near:
         """Neighbours of an image that is not among the N.
@@ -173,34 +174,24 @@ class MarginIndex:
             if min(map(len, sides)) < self.options.k:
                 reason = self._too_few_left(column, code)
         joined = np.concatenate(sides)
-        rows = FeatureRows(np.concatenate([np.asarray(feature, np.float32)[None], self.rows.array[joined]]))
-        order = np.append(-1, self.observations.order[joined])
-        lists, place = [], 1
+        # Row 0 is the image itself, the others are the candidates.
+        whole = np.concatenate([np.asarray(feature, np.float32)[None], self.rows.array[joined]])
+        rows, order = FeatureRows(whole), np.append(-1, self.observations.order[joined])
+        lists, start = [], 1
         for side in sides:
-            found = (
-                nearest(rows, Request(np.array([0]), np.arange(place, place + len(side))), self.options.k, order=order)
-                if len(side)
-                else None
-            )
-            lists.append(
-                []
-                if found is None
-                else [
-                    (int(joined[r - 1]), float(s))
-                    for r, s in zip(found.rows[0], found.similarities[0], strict=True)
-                    if r > 0
-                ]
-            )
-            place += len(side)
+            request = Request(np.array([0]), np.arange(start, start + len(side)))
+            found = nearest(rows, request, self.options.k, order=order)
+            lists.append([(int(joined[row - 1]), value) for row, value in _pairs(found)])
+            start += len(side)
         n = int(self.n[column, code])
         if reason is not None:
             return Near(None, None, None, None, n, lists[0], lists[1], reason)
-        similarities = [np.array([[s for _, s in side]]) for side in lists]
-        c_pos, c_neg = (neighbour_mean(side, self.options.k) for side in similarities)
-        found_rows = [np.array([[r for r, _ in side]]) for side in lists]
-        impurity = self._impurity(*similarities, *found_rows)
-        dm = discordance_margin(c_pos, c_neg)
-        return Near(*(float(v[0]) for v in (c_pos, c_neg, dm, impurity)), n, lists[0], lists[1], None)
+        near_pos, near_neg = (np.array([[value for _, value in side]]) for side in lists)
+        rows_pos, rows_neg = (np.array([[row for row, _ in side]]) for side in lists)
+        c_pos, c_neg = (neighbour_mean(side, self.options.k) for side in (near_pos, near_neg))
+        dm = float(discordance_margin(c_pos, c_neg)[0])
+        impurity = float(self._impurity(near_pos, near_neg, rows_pos, rows_neg)[0])
+        return Near(float(c_pos[0]), float(c_neg[0]), dm, impurity, n, lists[0], lists[1], None)
 
     def _update_cell(self, column: int, code: int) -> np.ndarray:
         """Bring a cell up to date with the labels; rows whose numbers changed."""
@@ -211,9 +202,9 @@ class MarginIndex:
             if columns is None:
                 columns = self._columns[code] = GroupColumns(self.rows, members, self.observations.order)
             # One more than k, since the last-ranked candidate may have to be left out.
-            cell = _Cell(*(SideLists(columns, self._codes, self.options.k + 1) for _ in range(2)))
-            cell.dropping = (np.zeros(len(members), bool), np.zeros(len(members), bool))
-            self._cells[column, code] = cell
+            pos, neg = (SideLists(columns, self._codes, self.options.k + 1) for _ in range(2))
+            none = np.zeros(len(members), np.bool_)
+            cell = self._cells[column, code] = _Cell(pos, neg, (none, none))
         cand_pos, cand_neg, cell.reason = self._draw(column, code)
         self.n[column, code] = len(cand_pos)
         before = [lists.candidates[-1:] for lists in (cell.pos, cell.neg)]
@@ -298,13 +289,12 @@ class MarginIndex:
         for side in self._candidates(column, code):
             side = side[self._codes[side] != self._codes[row]]
             found = nearest(self.rows, Request(np.array([row]), side), self.options.k, order=self.observations.order)
-            pairs = zip(found.rows[0].tolist(), found.similarities[0].tolist(), strict=True)
-            out.append([(r, s) for r, s in pairs if r >= 0])
+            out.append(_pairs(found))
         return out[0], out[1]
 
     def _listed(self, lists: SideLists, drop: np.ndarray, place: int) -> list[tuple[int, float]]:
         rows, similarities = _nearest_left(lists, drop, np.array([place]), self.options.k)
-        return [(r, s) for r, s in zip(rows[0].tolist(), similarities[0].tolist(), strict=True) if r >= 0]
+        return _pairs(Neighbours(similarities, rows))
 
 
 def check_options(options: Options) -> None:
@@ -325,6 +315,12 @@ def signed_margin(dm: np.ndarray, labels: np.ndarray) -> np.ndarray:
     array([ 0.25, -0.25,   nan])
     """
     return np.where(labels == 1, dm, np.where(labels == 0, -dm, np.nan))
+
+
+def _pairs(found: Neighbours) -> list[tuple[int, float]]:
+    """(row, similarity) of the neighbours of a single query."""
+    pairs = zip(found.rows[0].tolist(), found.similarities[0].tolist(), strict=True)
+    return [(row, value) for row, value in pairs if row >= 0]
 
 
 def _nearest_left(lists: SideLists, drop: np.ndarray, places: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -352,7 +348,7 @@ def labelled_counts(labels: np.ndarray, findings: Sequence[str]) -> dict[str, di
 def plain_near(near: Near, ids: Sequence[str]) -> Mapping[str, Any]:
     """Neighbours as plain JSON values, with image ids in the place of rows."""
     listed = {
-        name: [{"image_id": ids[row], "similarity": value} for row, value in getattr(near, name)]
+        name: [{"image_id": str(ids[row]), "similarity": value} for row, value in getattr(near, name)]
         for name in ("positives", "negatives")
     }
     numbers = {name: getattr(near, name) for name in ("c_pos", "c_neg", "dm", "impurity", "n", "reason")}

@@ -37,7 +37,9 @@ class SideLists:
         self._needed = needed
         self._length = needed + SPARE
         self._member_codes = codes[columns.members]
-        self._clear(np.empty(0, np.int64))
+        self.candidates: np.ndarray = np.empty(0, np.int64)
+        self.own: np.ndarray = np.zeros(len(columns.members), np.int64)
+        self._clear(self.candidates)
 
     @property
     def left(self) -> np.ndarray:

@@ -15,6 +15,7 @@ from ..label_policy import LabelValues
 from .covariates import Covariates
 from .draft import Draft
 from .loading import names_of
+from .selection import selection_columns
 from .source import Source
 from .splits import normal_splits
 from .table_join import BY_HEADER
@@ -77,7 +78,7 @@ class LabelTable:
         view = lookup.role("view", roles, "View")
         if view is not None:
             records["view"] = view
-        for name in (*self.wanted, *self.bins):
+        for name in (*self.wanted, *self.bins, *selection_columns(self.columns, self.rows.findings)):
             if name not in records:
                 records[name] = lookup.get(name)
         for name, edges in self.bins.items():
