@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +107,13 @@ def label_options(studies: str, app_dir: str | Path, conf: Mapping[str, Any]) ->
     values = {key: _written(key, value) for key, value in conf.items()}
     given = {key: value for key, value in values.items() if key in _RUN}
     given.setdefault("batch_size", IMAGES_A_BLOCK)
+    unmatched = given.get("match_on") in ([], ())
+    if unmatched:  # written so on purpose: all images are one group
+        del given["match_on"]
     own = {key: read(key, values.get(key)) for key, read in _OWN.items()}
     try:
         run = run_options(**given)
+        run = replace(run, match_on=()) if unmatched else run
     except SystemExit as error:  # run_options tells a mistake as the command line does
         raise UserError(str(error.code).removeprefix("candor_monai: ").replace("--", "--conf ", 1)) from error
     state = own["state_dir"] or default_state_dir(studies, app_dir)

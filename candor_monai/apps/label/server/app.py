@@ -86,7 +86,8 @@ class CandorLabelApp(MONAILabelApp):  # type: ignore[misc]
     def _open(self) -> CandorDatastore:
         cohort = open_studies(self.options, self._access())
         logger.info("%d images in %s", len(cohort), self.options.studies)
-        return CandorDatastore(self.options.studies, cohort, self.desk)
+        pacs = {"url": self.options.studies, **self._access()} if self.options.pacs else None
+        return CandorDatastore(self.options.studies, cohort, self.desk, pacs)
 
     def _access(self) -> dict[str, Any]:
         """User and password of the PACS as MONAI Label's settings have them."""

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import yaml
 from monailabel.interfaces.datastore import Datastore, DefaultLabelTag
 
 from ....data.cohort import Cohort
@@ -35,10 +36,12 @@ class CandorDatastore(Datastore):  # type: ignore[misc]
         name: the folder or address.
         cohort: the images.
         desk: labels, margins and marks.
+        pacs: for a PACS, the options of the ``dicomweb`` adapter that lead to it.
     """
 
-    def __init__(self, name: str, cohort: Cohort, desk: LabelDesk) -> None:
+    def __init__(self, name: str, cohort: Cohort, desk: LabelDesk, pacs: dict[str, Any] | None = None) -> None:
         self._name = name
+        self._pacs = pacs
         self._description = "images and labels of candor_monai"
         self.desk = desk
         self._last: dict[str, Saved] = {}
@@ -118,8 +121,8 @@ class CandorDatastore(Datastore):  # type: ignore[misc]
         row = self.row(image_id)
         record = self.cohort.records.iloc[row]
         info: dict[str, Any] = {"name": os.path.basename(str(record["image"])), "path": self.path_told(image_id)}
-        if self._series or self.cohort.root is None:
-            info |= uids_of(str(record["image"]))
+        if self._pacs is not None:
+            info |= {**uids_of(str(record["image"])), "name": f"{info['name']}.dcm"}
         info |= {name: record[name] for name in ("site", "view") if isinstance(record.get(name), str)}
         return info
 
@@ -209,12 +212,16 @@ class CandorDatastore(Datastore):  # type: ignore[misc]
         return [image for image in self.desk.labelled() if image in self.rows]
 
     def get_dataset_archive(self, limit_cases: int | None) -> str:
-        """The labels as a ``table`` cohort (``labels.csv``, ``cohort.yaml``) in a ZIP file; no images."""
+        """The labels as a cohort (a table of labels and ``cohort.yaml``) in a ZIP file; no images."""
         with tempfile.TemporaryDirectory() as folder:
             try:
-                self.desk.export(folder)
+                card = self.desk.export(folder, self._pacs)
             except UserError as error:
                 raise refused(error) from error
+            # the card is used elsewhere: its table lies beside it, and is named with --labels
+            content = yaml.safe_load(card.read_text(encoding="utf-8"))
+            content["options"]["labels"] = Path(content["options"]["labels"]).name
+            card.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
             handle, path = tempfile.mkstemp(suffix=".zip")
             with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
                 for part in sorted(Path(folder).rglob("*")):
