@@ -125,6 +125,7 @@ class LabelDesk:
         self._clock = clock
         self._cover = cover
         self._lock = threading.RLock()
+        self._scoring = threading.Lock()
         self._loaded: _Loaded | None = None
         self._head: Any = None
         self._extra: dict[str, np.ndarray] = {}
@@ -157,8 +158,9 @@ class LabelDesk:
     ) -> None:
         """Take the datastore's images with their features, compute all margins and rankings, write them in one go.
 
-        This is the whole of a scoring method after encoding. It takes seconds; until it was called (and after a
-        restart) the margins of the last call are used, as ``scores.arrow`` keeps them.
+        This is the whole of a scoring method after encoding. It takes seconds, in which the desk goes on serving with
+        what it has; before the first call after a restart that is the margins of the last scoring, as ``scores.arrow``
+        keeps them.
 
         Args:
             images: N images.
@@ -173,39 +175,24 @@ class LabelDesk:
             ValueError: a feature is not finite or zero, or shapes do not fit.
         """
         told = tell or (lambda text: None)
-        with self._lock:
-            before = self._current()
-            self.store.refresh(whole=True)
-            self._labels = self.store.labels()
-            labels = self.store.matrix(images.ids)
+        with self._scoring:
             if features is None:
-                self._loaded = self._kept(before, images, labels)
-                self._rank(self._loaded)
+                with self._lock:
+                    before = self._current()
+                    self._read_labels()
+                    self._loaded = self._kept(before, images, self.store.matrix(images.ids))
+                    self._rank(self._loaded)
                 return
-            present = np.ones(len(images), np.bool_) if present is None else np.asarray(present, np.bool_)
-            if len(features) != len(images) or len(present) != len(images):
-                raise ValueError(f"{len(images)} images, {len(features)} features, {len(present)} flags")
-            rows = np.flatnonzero(present)
-            loaded = self._empty(images, labels, present)
-            if len(rows):
-                whole = features if len(rows) == len(images) else features[rows]
-                told(f"margins of {len(rows):,} images")
-                seen = images.observations(self.findings).take(rows)
-                loaded.index = MarginIndex(whole, seen, self.options, labels[rows])
-                loaded.rows_of_index = rows
-                loaded.row_in_index = np.full(len(images), -1, np.int64)
-                loaded.row_in_index[rows] = np.arange(len(rows))
-                for name in NUMBERS:
-                    loaded.numbers[name][rows] = getattr(loaded.index, name)
-                told("images that cover the feature space")
-                known = np.asarray((labels[rows] >= 0).any(axis=1))
-                covering = rows[farthest_first(whole, seen.order, known, self._cover, tell)]
-                loaded.diverse = np.concatenate([covering, np.flatnonzero(~present)])
-            self._head = head
-            self._extra = {}
-            self._rank(loaded)
-            self._loaded = loaded
-            self._write(loaded)
+            # What takes seconds is done while others go on reading and saving.
+            loaded = self._scored(images, features, present, told)
+            with self._lock:
+                self._read_labels()
+                self._labelled_since(loaded)
+                self._head = head
+                self._extra = {}
+                self._rank(loaded)
+                self._loaded = loaded
+                self._write(loaded)
             told(f"scores of {len(images):,} images written")
 
     def set_feature(self, image_id: str, feature: np.ndarray) -> None:
@@ -510,6 +497,44 @@ class LabelDesk:
             rankings={},
         )
 
+    def _read_labels(self) -> None:
+        self.store.refresh(whole=True)
+        self._labels = self.store.labels()
+
+    def _scored(
+        self, images: LabelImages, features: np.ndarray, present: np.ndarray | None, told: Callable[[str], None]
+    ) -> _Loaded:
+        """Margins and the covering order of all images, with the labels that are there when it begins."""
+        present = np.ones(len(images), np.bool_) if present is None else np.asarray(present, np.bool_)
+        if len(features) != len(images) or len(present) != len(images):
+            raise ValueError(f"{len(images)} images, {len(features)} features, {len(present)} flags")
+        labels = self.store.matrix(images.ids)
+        rows = np.flatnonzero(present)
+        loaded = self._empty(images, labels, present)
+        if not len(rows):
+            return loaded
+        whole = features if len(rows) == len(images) else features[rows]
+        told(f"margins of {len(rows):,} images")
+        seen = images.observations(self.findings).take(rows)
+        loaded.index = MarginIndex(whole, seen, self.options, labels[rows])
+        loaded.rows_of_index = rows
+        loaded.row_in_index = np.full(len(images), -1, np.int64)
+        loaded.row_in_index[rows] = np.arange(len(rows))
+        for name in NUMBERS:
+            loaded.numbers[name][rows] = getattr(loaded.index, name)
+        told("images that cover the feature space")
+        known = np.asarray((labels[rows] >= 0).any(axis=1))
+        covering = rows[farthest_first(whole, seen.order, known, self._cover, told)]
+        # An image that is labelled now may lose its label later: it comes after the others.
+        loaded.diverse = np.concatenate([covering, np.flatnonzero(~present), rows[known]])
+        return loaded
+
+    def _labelled_since(self, loaded: _Loaded) -> None:
+        """Take over labels that were saved while the margins were computed."""
+        labels = self.store.matrix(loaded.images.ids)
+        rows = np.flatnonzero((labels != loaded.labels).any(axis=1))
+        self._update(loaded, rows, labels[rows])
+
     def _kept(self, before: _Loaded | None, images: LabelImages, labels: np.ndarray) -> _Loaded:
         """Images without features loaded, with what an earlier scoring said of those that are still there."""
         loaded = self._empty(images, labels, np.zeros(len(images), np.bool_))
@@ -566,20 +591,26 @@ class LabelDesk:
             return {}
         ids = [image_id for image_id in changed if image_id in loaded.images.row]
         rows = np.array([loaded.images.row[image_id] for image_id in ids], np.int64)
-        told: dict[str, list[str]] = {}
-        if len(rows):
-            labels = self._vectors(ids)
-            loaded.labels[rows] = labels
-            if loaded.index is not None and loaded.row_in_index is not None and loaded.rows_of_index is not None:
-                inside = loaded.row_in_index[rows]
-                moved = loaded.index.update(inside[inside >= 0], labels[inside >= 0])
-                for column, found in moved.items():
-                    there = loaded.rows_of_index[found]
-                    for name in NUMBERS:
-                        loaded.numbers[name][there, column] = getattr(loaded.index, name)[found, column]
-                    told[self.findings[column]] = [loaded.images.ids[row] for row in there.tolist()]
-            self._rank(loaded)
+        if not len(rows):
+            return {}
+        told = self._update(loaded, rows, self._vectors(ids))
+        self._rank(loaded)
         return dict.fromkeys(ids, told)
+
+    def _update(self, loaded: _Loaded, rows: np.ndarray, labels: np.ndarray) -> dict[str, list[str]]:
+        """Put labels where they belong; images whose numbers changed, by finding."""
+        told: dict[str, list[str]] = {}
+        loaded.labels[rows] = labels
+        if loaded.index is None or loaded.row_in_index is None or loaded.rows_of_index is None:
+            return told
+        inside = loaded.row_in_index[rows]
+        moved = loaded.index.update(inside[inside >= 0], labels[inside >= 0])
+        for column, found in moved.items():
+            there = loaded.rows_of_index[found]
+            for name in NUMBERS:
+                loaded.numbers[name][there, column] = getattr(loaded.index, name)[found, column]
+            told[self.findings[column]] = [loaded.images.ids[row] for row in there.tolist()]
+        return told
 
     def _vectors(self, ids: Sequence[str]) -> np.ndarray:
         table = np.full((len(ids), len(self.findings)), -1, np.int8)

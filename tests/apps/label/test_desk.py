@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from candor_monai.apps.label.desk import LabelDesk
+from candor_monai.apps.label.diverse import farthest_first
 from candor_monai.apps.label.images import LabelImages
 from candor_monai.apps.label.margins import MarginIndex
 from candor_monai.metrics.options import Options
@@ -301,6 +302,38 @@ def test_eight_clients_at_once(tmp_path: Path) -> None:
     for i in range(0, 200, 11):
         near = index.near(i, 0)
         assert desk.explain(images.ids[i])["findings"]["Edema"]["dm"] == near.dm
+
+
+def test_scoring_lets_others_go_on_and_takes_what_they_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = make_desk(tmp_path)
+    images, features = make_images(), make_features()
+    desk.set_images(images, features)
+    fill(desk, images.ids[:30])
+    begun, go_on = threading.Event(), threading.Event()
+
+    def waiting(*args: object) -> np.ndarray:
+        begun.set()
+        assert go_on.wait(60)
+        return farthest_first(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("candor_monai.apps.label.desk.farthest_first", waiting)
+    scoring = threading.Thread(target=desk.set_images, args=(images, features))
+    scoring.start()
+    assert begun.wait(60)
+    assert desk.next("random", "a") is not None
+    fill(desk, images.ids[30:40])
+    desk.remove_label(images.ids[0])
+    go_on.set()
+    scoring.join()
+    assert desk.labelled() == images.ids[1:40]
+    index = MarginIndex(features, images.observations(FINDINGS), OPTIONS, desk.store.matrix(images.ids))
+    for row, image_id in enumerate(images.ids):
+        assert desk.explain(image_id)["findings"]["Edema"]["dm"] == index.near(row, 0).dm
+    desk.reset()
+    served = set()
+    while (choice := desk.next("candor_diverse", "a")) is not None:
+        served.add(choice.image_id)
+    assert served == {images.ids[0], *images.ids[40:]}
 
 
 def test_a_spoiled_file_of_scores_is_told_and_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
