@@ -83,6 +83,7 @@ class Encoding:
 
         Images that cannot be decoded are told in the store's rejections and tried again when their file changes.
         """
+        import torch
         from monai.engines.evaluator import SupervisedEvaluator
 
         from ...handlers.feature_saver import FeatureSaver
@@ -97,7 +98,7 @@ class Encoding:
             if not len(loader):
                 return 0
             engine = SupervisedEvaluator(
-                device=self.device,
+                device=torch.device(self.device),
                 val_data_loader=loader,
                 network=self.network,
                 inferer=EncoderInferer(run.batch_size if size is not None else 1),

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 
 
-class CandorLabelApp(MONAILabelApp):  # type: ignore[misc]
+class CandorLabelApp(MONAILabelApp):
     """What ``monailabel start_server`` runs; ``--conf`` is read by :func:`~candor_monai.apps.label.conf.label_options`.
 
     Raises:

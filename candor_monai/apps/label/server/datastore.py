@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 FINAL = DefaultLabelTag.FINAL.value
 
 
-class CandorDatastore(Datastore):  # type: ignore[misc]
+class CandorDatastore(Datastore):
     """Images of a cohort; an image's label has its id, and ``final`` for its only tag.
 
     An image that is not known is answered with 404, a label that is none with 400.

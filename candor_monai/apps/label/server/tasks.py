@@ -28,7 +28,7 @@ STRATEGY_TEXTS = {
 }
 
 
-class NeighbourInfer(InferTask):  # type: ignore[misc]
+class NeighbourInfer(InferTask):
     """Nearest labelled positives and negatives of an image, its margins, and what they mean.
 
     Args:
@@ -54,7 +54,7 @@ class NeighbourInfer(InferTask):  # type: ignore[misc]
         return None, self._explain(request["image_id"])
 
 
-class MarginScoring(ScoringMethod):  # type: ignore[misc]
+class MarginScoring(ScoringMethod):
     """Features of the images that lack one, then the margins and rankings of all, written in one go."""
 
     def __init__(self, score: Callable[[], dict[str, Any]]) -> None:
@@ -65,7 +65,7 @@ class MarginScoring(ScoringMethod):  # type: ignore[misc]
         return self._score()
 
 
-class RereadDraw(ScoringMethod):  # type: ignore[misc]
+class RereadDraw(ScoringMethod):
     """Draws the list of images for a blinded second reading, which the strategy ``reread`` then serves."""
 
     def __init__(self, desk: LabelDesk) -> None:
@@ -80,7 +80,7 @@ class RereadDraw(ScoringMethod):  # type: ignore[misc]
         return {"list": str(drawn), "images": self._desk.left("reread")}
 
 
-class RankedStrategy(Strategy):  # type: ignore[misc]
+class RankedStrategy(Strategy):
     """The next image of one of the desk's rankings, reserved for the client that asks.
 
     Args:
