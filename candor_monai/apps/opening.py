@@ -191,6 +191,8 @@ def open_context(options: RunOptions, cohort: Cohort, network: Any, output_dir: 
         told = f"{len(strange)} of {len(context.left_out)} ids of --leave_out are none of cohort {cohort.name!r}"
         context.warn(f"{told}: {', '.join(map(repr, strange[:3]))}{' …' if len(strange) > 3 else ''}.")
         logger.warning(context.warnings[-1])
+    for warning in cohort.counts.get("selection", {}).get("warnings", []):
+        context.warn(warning)
     return context
 
 

@@ -125,6 +125,61 @@ def export_encoder(encoder: Any, output: Any, weights_dir: Any = None) -> Path:
 
 
 @told_briefly
+def export_classifier(encoder: Any, heads: Any, output: Any, weights_dir: Any = None) -> Path:
+    """Write an encoder with trained heads as a MONAI bundle that gives a probability per finding."""
+    from ..networks.classifier_export import export_classifier_bundle
+
+    card = _card(encoder)
+    trained = _needed("heads", options.path("heads", heads))
+    folder = _needed("output", options.path("output", output))
+    root = export_classifier_bundle(card, trained, folder, options.path("weights_dir", weights_dir))
+    print(f"bundle of {encoder} with the heads of {trained} in {root}")
+    return root
+
+
+@told_briefly
+def copy_label_app(output: Any) -> Path:
+    """Copy the MONAI Label app to a folder that its server may write."""
+    from .label.app_copy import copy_label_app as copy
+
+    root = copy(_needed("output", options.path("output", output)))
+    print(f"MONAI Label app in {root}: monailabel start_server --app {root} --studies <folder or DICOMweb URL> …")
+    return root
+
+
+@told_briefly
+def export_labels(label_dir: Any, output: Any) -> Path:
+    """Write what was labelled at a label desk as a cohort of one's own: a label table and its card.
+
+    Args:
+        label_dir: folder of the desk's state.
+        output: folder to write to.
+    """
+    from .label.desk import LabelDesk
+
+    desk = LabelDesk.of_folder(_needed("label_dir", options.path("label_dir", label_dir)))
+    card = desk.export(_needed("output", options.path("output", output)))
+    print(f"{len(desk.labelled())} labelled images in {card}: --cohort {card} --dataset_dir <folder of the images>")
+    return card
+
+
+@told_briefly
+def draw_rereads(label_dir: Any, number: Any = None) -> Path:
+    """Draw the images of a blinded re-read: discordant ones, and as many concordant ones at random.
+
+    Args:
+        label_dir: folder of the label desk's state.
+        number: discordant images, the most discordant first; None: all.
+    """
+    from .label.desk import LabelDesk
+
+    desk = LabelDesk.of_folder(_needed("label_dir", options.path("label_dir", label_dir)))
+    path = desk.draw_rereads(options.whole(1)("number", number))
+    print(f"{desk.left('reread')} images to read again, in the order of reading, in {path}")
+    return path
+
+
+@told_briefly
 def compare_sites(results: Any, sites: Any = None, output: Any = None) -> list[dict[str, Any]]:
     """Put several sites' results into one table, with the findings pooled over the sites, print and write it.
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from ..utils import DecodeError, UserError
 from ..utils.atomic import atomic_write
 from .dicomweb_client import DicomWebClient
 
@@ -71,6 +72,22 @@ class PacsReader:
         content = future.result()
         self._keep(image, content)
         return content
+
+    def file(self, image: str) -> Path:
+        """The kept file of ``image``, fetched where it is not there.
+
+        Raises:
+            DecodeError: the server no longer has it, or the file does not fit into the cache.
+            UserError: nothing is kept, or the server stays away or refuses access.
+        """
+        if self.cache_dir is None:
+            raise UserError("images of a PACS are files only where they are kept: set cache_dir.")
+        if (kept := self._kept(image)) is None:
+            self(image)
+            kept = self._kept(image)
+        if kept is None:
+            raise DecodeError("too_large", "the image is larger than the cache (cache_gigabytes)")
+        return kept
 
     def _submit(self, image: str) -> Future[bytes]:
         if self._threads is None:

@@ -229,6 +229,39 @@ def set_size(observations: Observations, options: Options, rows_pos: np.ndarray,
     return min(options.max_candidates, *sizes)
 
 
+def candidate_sets(
+    observations: Observations,
+    options: Options,
+    finding: str,
+    group: str,
+    rows_pos: np.ndarray,
+    rows_neg: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, str | None]:
+    """R⁺ and R⁻ of one finding in one group, for whoever labels images one after the other.
+
+    They are those of the first of :func:`draws` whenever the same images are labelled.
+
+    Args:
+        observations: the images; their labels are not looked at.
+        options: ``sets``, ``seed``, ``k`` and ``max_candidates`` are used.
+        finding, group: names.
+        rows_pos, rows_neg: the labelled images of the group, two int64 arrays.
+
+    Returns:
+        the sets, each in the order of the draw, and why they are empty, or None.
+    """
+    n = set_size(observations, options, rows_pos, rows_neg)
+    reason = _too_few(observations, options, n, len(rows_pos), len(rows_neg))
+    if reason is not None:
+        return rows_pos[:0], rows_neg[:0], reason
+    key = draw_key(observations, options, finding, group, 0)
+    return (
+        _first(observations, options, rows_pos, key, n),
+        _first(observations, options, rows_neg, key, n),
+        None,
+    )
+
+
 def _groups(
     observations: Observations, matched: bool
 ) -> Iterator[tuple[str, np.ndarray, list[tuple[str, np.ndarray]]]]:
@@ -260,8 +293,9 @@ def _draw(
     rows_neg = rows[label[rows] == 0]
     queries = np.sort(np.concatenate([_queries(observations, options, label, column, part) for part in sampled]))
     n = set_size(observations, options, rows_pos, rows_neg)
-    unit = "patients" if options.sets == "patient" and observations.patient is not None else "images"
-    reason = _insufficient(options, n, unit, len(rows_pos), len(rows_neg), queries, label)
+    reason = _too_few(observations, options, n, len(rows_pos), len(rows_neg))
+    if reason is None and not (label[queries] == 1).any():
+        reason = f"no query ({options.queries})"
     sets: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
     if reason is None:
         sets = tuple(
@@ -293,16 +327,14 @@ def _queries(
     return positive
 
 
-def _insufficient(
-    options: Options, n: int, unit: str, positives: int, negatives: int, queries: np.ndarray, label: np.ndarray
-) -> str | None:
+def _too_few(observations: Observations, options: Options, n: int, positives: int, negatives: int) -> str | None:
+    """Why n candidates a side are too few, or None."""
     if positives + negatives == 0:
         return "no labelled image"
     if n < options.k + 1:
+        unit = "patients" if options.sets == "patient" and observations.patient is not None else "images"
         have = f"{positives} positive and {negatives} negative images"
         return f"n = {n} {unit} a side, k + 1 = {options.k + 1} are needed ({have})"
-    if not (label[queries] == 1).any():
-        return f"no query ({options.queries})"
     return None
 
 

@@ -57,19 +57,39 @@ def export_encoder_bundle(
             exported program itself, or names no class of its own.
         WeightsError: the weights are missing or wrong.
     """
-    root, card = Path(folder), load_card(encoder)
+    root = Path(folder)
+    loaded = exportable(encoder, root, weights_dir)
+    write_weights(root, loaded, loaded.backbone.state_dict(), weights_dir)
+    atomic_write(root / "configs" / "metadata.json", json.dumps(encoder_metadata(loaded, version), indent=4) + "\n")
+    atomic_write(root / "configs" / "inference.yaml", INFERENCE.format(title=loaded.card.title))
+    atomic_write(root / "docs" / "README.md", _readme(loaded))
+    return root
+
+
+def exportable(
+    encoder: str | Path | Mapping[str, Any] | EncoderCard, root: Path, weights_dir: str | Path | None
+) -> FrozenEncoder:
+    """The loaded encoder, if it can be written as a bundle into ``root``.
+
+    Raises:
+        UserError: as :func:`export_encoder_bundle` says.
+    """
+    card = load_card(encoder)
     _check_exportable(card, root)
-    loaded = load_encoder(card, weights_dir=weights_dir)
+    return load_encoder(card, weights_dir=weights_dir)
+
+
+def write_weights(
+    root: Path, loaded: FrozenEncoder, state: Mapping[str, torch.Tensor], weights_dir: str | Path | None
+) -> None:
+    """Write weights, the encoder's card and the licence note of a bundle."""
+    card = loaded.card
     source, _ = locate(card, weights_dir, download=False)
     with atomic_path(root / WEIGHTS) as temporary:
-        torch.save(loaded.backbone.state_dict(), temporary)
+        torch.save(dict(state), temporary)
     written = _bundle_card(loaded, source, check_sha256(root / WEIGHTS, dataclasses.replace(card, sha256=None)))
     atomic_write(root / CARD, yaml.safe_dump(written.as_dict(), sort_keys=False, allow_unicode=True))
-    atomic_write(root / "configs" / "metadata.json", json.dumps(_metadata(loaded, version), indent=4) + "\n")
-    atomic_write(root / "configs" / "inference.yaml", _INFERENCE.format(title=card.title))
-    atomic_write(root / "docs" / "README.md", _readme(loaded))
     atomic_write(root / "LICENSE", _licence(card))
-    return root
 
 
 def _check_exportable(card: EncoderCard, root: Path) -> None:
@@ -109,7 +129,24 @@ def bundled_encoder(
     if own.loader in _ALREADY:
         raise UserError(f"{own.name!r}: a card of loader {own.loader!r} is not that of an exported bundle.")
     check_sha256(path, own)
-    state = read_state(path)
+    return encoder_of(own, read_state(path), path, device, precision)
+
+
+def encoder_of(
+    own: EncoderCard,
+    state: Mapping[str, torch.Tensor],
+    path: Path,
+    device: str | torch.device = "cpu",
+    precision: str = "float32",
+) -> FrozenEncoder:
+    """A frozen encoder from a backbone's state that was read already.
+
+    Args:
+        own: the bundle's card.
+        state: of the backbone.
+        path: where it was read, for messages.
+        device, precision: as in :func:`bundled_encoder`.
+    """
 
     def fill(backbone: Backbone) -> None:
         load_strict(backbone, state, own, path)
@@ -143,7 +180,8 @@ def _bundle_card(encoder: FrozenEncoder, source: Path | None, sha256: str) -> En
     )
 
 
-def _metadata(encoder: FrozenEncoder, version: str) -> dict[str, Any]:
+def encoder_metadata(encoder: FrozenEncoder, version: str) -> dict[str, Any]:
+    """The metadata of a bundle that gives features."""
     card, processor = encoder.card, encoder.processor.card
     import numpy
     import timm
@@ -258,7 +296,7 @@ def _licence(card: EncoderCard) -> str:
     )
 
 
-_INFERENCE = """\
+INFERENCE = """\
 # Features of every image of a folder from {title}, frozen.
 imports:
 - $import os

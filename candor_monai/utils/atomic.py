@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 # What a disk says of a write without naming the file.
 OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG})
+# Asking for the mask sets it: two threads that ask at once could leave the process without one.
+_asking_umask = threading.Lock()
 
 
 @contextmanager
@@ -57,6 +60,7 @@ def atomic_write(path: str | Path, content: bytes | str, mode: int | None = None
 
 
 def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
+    with _asking_umask:
+        mask = os.umask(0)
+        os.umask(mask)
     return mask

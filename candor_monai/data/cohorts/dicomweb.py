@@ -1,6 +1,7 @@
 """A cohort on a PACS: QIDO-RS search, attributes by WADO-RS metadata, pixels by WADO-RS when they are needed.
 
-Nothing is written to the PACS. The images are those that a label table names by SOPInstanceUID or AccessionNumber.
+Nothing is written to the PACS. The images are those that a label table names by SOPInstanceUID or AccessionNumber, or
+all that a search finds.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .label_reading import LabelTable, read_labels
 from .registry import passes_on
 from .source import Source
 from .table_join import BY_HEADER, choose_join, join_by_header
+from .unlabelled import header_keywords, unlabelled_draft
 
 STUDY = "0020000D"
 
@@ -58,6 +60,7 @@ def read(
     retry_seconds: float = 120.0,
     cache_dir: str | None = None,
     cache_gigabytes: float = 20.0,
+    unlabelled: bool = False,
     **label_options: Any,
 ) -> Draft:
     """Join a table of labels with the images of a PACS.
@@ -75,19 +78,24 @@ def read(
         concurrency: requests at once.
         timeout, retry_seconds: as in ``Patience``.
         cache_dir, cache_gigabytes: folder that keeps attributes and files that were fetched, and its size for files.
-        label_options: as for ``read_labels``.
+        unlabelled: take every image found by ``modalities``, ``body_parts`` and ``study_date``, without a label table.
+        label_options: as for ``read_labels``; with ``unlabelled``, ``covariates`` and ``site`` alone.
     """
     if url is None:
         raise UserError(f"cohort {source.name!r} needs --dataset_dir or --labels, and url, the address of the PACS.")
     if source.dataset_dir is not None and source.dataset_dir.is_dir():
         source.at(source.dataset_dir)
-    labels = read_labels(source, **label_options)
-    how = choose_join(join_on, labels.key)
-    if how not in BY_HEADER:
-        raise UserError(
-            f"{labels.name}: images of a PACS are joined by sop_instance_uid or accession_number; name the way with "
-            f"join_on, and the column with image_column."
-        )
+    labels, how, where = None, "", "the search"
+    if not unlabelled:
+        labels = read_labels(source, **label_options)
+        how, where = choose_join(join_on, labels.key), labels.name
+        if how not in BY_HEADER:
+            raise UserError(
+                f"{labels.name}: images of a PACS are joined by sop_instance_uid or accession_number; name the way "
+                f"with join_on, and the column with image_column."
+            )
+    elif label_options.get("labels") is not None:
+        raise UserError("unlabelled: true takes no label table: leave --labels out.")
     access = Access(
         token_env, token_file, user, password_env, password_file, certificate, key, ca_bundle,
         allow_http,
@@ -97,19 +105,29 @@ def read(
     )
     threads = whole(concurrency, "concurrency", 1)
     cache = None if cache_dir is None else Path(cache_dir).expanduser()
-    searches = _searches(labels, how, search_by, modalities, body_parts, study_date)
-    attributes = _Attributes(client, tuple(sorted({*KEYWORDS, *labels.keywords})), cache)
+    if labels is None:
+        keywords = header_keywords(source, label_options.get("covariates"))
+        searches = _queries(modalities, body_parts, study_date)
+    else:
+        keywords = labels.keywords
+        searches = _searches(labels, how, search_by, modalities, body_parts, study_date)
+    attributes = _Attributes(client, tuple(sorted({*KEYWORDS, *keywords})), cache)
     with ThreadPoolExecutor(threads, thread_name_prefix="dicomweb") as pool:
         found = pool.map(lambda filters: [attribute(study, STUDY) for study in client.studies(**filters)], searches)
         studies = sorted({uid for uids in found for uid in uids} - {""})
         answers = list(pool.map(attributes, studies))
     rows = [row for answer in answers for row in answer]
     if not rows:
-        raise UserError(f"the PACS holds none of the images that {labels.name} names ({len(studies):,} studies found).")
+        raise UserError(f"the PACS holds none of the images that {where} names ({len(studies):,} studies found).")
     headers = pd.DataFrame(rows, dtype=object).drop_duplicates("file").reset_index(drop=True)
-    join = join_by_header(labels.rows.keys, headers, how, labels.name)
     filters = header_filters(modalities, sop_classes, body_parts)
-    draft = joined_draft(source, labels, join, headers["file"].tolist(), headers, filters)
+    if labels is None:
+        asked = {name: label_options.get(name) for name in ("covariates", "site")}
+        ids = headers["SOPInstanceUID"].tolist()
+        draft = unlabelled_draft(source, ids, headers["file"].tolist(), headers, filters=filters, **asked)
+    else:
+        join = join_by_header(labels.rows.keys, headers, how, labels.name)
+        draft = joined_draft(source, labels, join, headers["file"].tolist(), headers, filters)
     draft.open_image = PacsReader(
         client,
         threads,
@@ -138,6 +156,14 @@ def _searches(
         # a number that holds a wildcard would find other examinations
         numbers = [key for key in labels.rows.keys if not set(key) & set("*?\\")]
         return [{**common, "AccessionNumber": number} for number in numbers]
+    return _queries(modalities, body_parts, study_date)
+
+
+def _queries(
+    modalities: Sequence[str] | None, body_parts: Sequence[str] | None, study_date: str | None
+) -> list[dict[str, str]]:
+    """Filters of each search by modality, body part and date."""
+    common = {"StudyDate": str(study_date)} if study_date else {}
     searches = [{**common, "ModalitiesInStudy": m} for m in names_of(modalities)] or [common]
     return [{**s, "BodyPartExamined": b} for s in searches for b in names_of(body_parts)] or searches
 

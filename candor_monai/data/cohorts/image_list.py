@@ -11,14 +11,31 @@ import pandas as pd
 from ...utils import UserError
 from ..archives import ArchiveReader
 from ..file_index import inside
+from ..header_index import header_index
 from ..label_tables import read_lines, read_table
+from ..nifti_files import is_nifti
+from ..raster_files import raster_format
 from .draft import Draft
+from .drawing import whole
 from .label_reading import image_column_of
 from .source import Source
-from .table_files import ImageFiles
+from .table_files import ImageFiles, may_be_dicom
+from .unlabelled import header_keywords, unlabelled_draft
+
+HEAD_BYTES = 4096
 
 
-def read(source: Source, *, images: str | Path | Sequence[str] | None = None, image_column: str | None = None) -> Draft:
+def read(
+    source: Source,
+    *,
+    images: str | Path | Sequence[str] | None = None,
+    image_column: str | None = None,
+    headers: bool = False,
+    covariates: Sequence[str] = (),
+    site: str | None = None,
+    index_dir: str | None = None,
+    header_workers: int = 2,
+) -> Draft:
     """List images.
 
     Args:
@@ -26,6 +43,12 @@ def read(source: Source, *, images: str | Path | Sequence[str] | None = None, im
         images: a table (.csv, .tsv, .parquet) or text file that names images, or the paths themselves; None takes
             every file of the folder that may be an image.
         image_column: the column of a table that names the image.
+        headers: read the DICOM headers: they give patient, view and covariates, and a file whose header cannot be read
+            is left out.
+        covariates: DICOM keywords to keep.
+        site: name of the site; None takes the cohort's name.
+        index_dir: folder in which the index of DICOM headers is kept.
+        header_workers: processes that read headers.
     """
     source.at(source.dataset_dir or Path.cwd())
     assert source.root is not None
@@ -43,6 +66,10 @@ def read(source: Source, *, images: str | Path | Sequence[str] | None = None, im
     # paths that the user writes out may lie anywhere, those of a file may not
     paths = inside(paths.astype(object), where, source.allow_outside or not named, source.root)
     unique = paths.drop_duplicates().reset_index(drop=True)
+    if headers:
+        return _with_headers(
+            source, unique.tolist(), covariates, site, index_dir, whole(header_workers, "header_workers", 1)
+        )
     records = pd.DataFrame({"image_id": unique, "image": unique}, dtype=object)
     draft = Draft(records, (), np.empty((len(records), 0), dtype=np.int8), paths_checked=True)
     draft.notes["listed_twice"] = len(paths) - len(unique)
@@ -50,6 +77,39 @@ def read(source: Source, *, images: str | Path | Sequence[str] | None = None, im
     if unique.str.contains(r"\.zip/", case=False).any():
         draft.open_image = ArchiveReader(source.root)
     return draft
+
+
+def _with_headers(
+    source: Source,
+    images: list[str],
+    covariates: Sequence[str],
+    site: str | None,
+    index_dir: str | None,
+    workers: int,
+) -> Draft:
+    assert source.root is not None
+    there = source.files.present(pd.Series(images, dtype=object))
+    dicom = [name for name, found in zip(images, there, strict=True) if found and may_be_dicom(name)]
+    keywords = header_keywords(source, covariates)
+    table = header_index(source.root, dicom, keywords=keywords, index_dir=index_dir, workers=workers)
+    # a file without suffix may as well be an image of another kind, which has no header to read
+    other = [reason == "not_dicom" and _is_other_image(source.root / name) for name, reason in _reasons(table)]
+    table = table[~np.array(other, dtype=bool)].reset_index(drop=True)
+    return unlabelled_draft(source, images, images, table, covariates=covariates, site=site)
+
+
+def _reasons(table: pd.DataFrame) -> list[tuple[str, str]]:
+    return list(zip(table["file"], table["reason"], strict=True))
+
+
+def _is_other_image(path: Path) -> bool:
+    """Whether a file is PNG, JPEG, TIFF or NIfTI by its first bytes."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError:
+        return False
+    return raster_format(head) is not None or is_nifti(head)
 
 
 def _listed(source: Source, images: str | Path | Sequence[str], image_column: str | None) -> pd.Series:

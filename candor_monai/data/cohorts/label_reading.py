@@ -16,6 +16,7 @@ from ..label_policy import LabelValues
 from ..label_tables import find_column, line_of
 from .covariates import Covariates, is_keyword
 from .draft import Draft
+from .selection import selection_columns
 from .source import Source
 from .splits import normal_splits
 from .table_join import BY_HEADER
@@ -84,7 +85,7 @@ class LabelTable:
         view = lookup.role("view", roles, "View")
         if view is not None:
             records["view"] = view
-        for name in (*self.wanted, *self.bins):
+        for name in (*self.wanted, *self.bins, *selection_columns(self.columns, self.rows.findings)):
             if name not in records:
                 records[name] = lookup.get(name)
         for name, edges in self.bins.items():

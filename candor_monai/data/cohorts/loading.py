@@ -23,6 +23,7 @@ from .cards import CohortCard, load_card
 from .draft import Draft
 from .drawing import draw
 from .registry import adapter_named, adapter_options, adapter_types
+from .selection import apply_selection
 from .source import Source
 from .vocabulary import load_vocabulary
 
@@ -47,6 +48,7 @@ class CommonOptions:
     vocabulary: str | Path | Mapping[str, Any] | None = None
     preset: str = "all"
     extras: Sequence[str] = ()
+    selection: str = "unbiased"
 
 
 COMMON = {f.name: f.default for f in fields(CommonOptions)}
@@ -66,7 +68,8 @@ def load_cohort(
             ``views``, ``splits`` (values to keep; None keeps all), ``check_files`` (look whether the images are
             there), ``keep_unlabelled`` (keep images without any label), ``max_images``, ``per_label`` (draw so many
             images, or so many of each label, by ``draw_seed``), ``allow_outside`` (paths in tables may leave the
-            folder), ``vocabulary`` (YAML file), ``preset``, ``extras`` (of the vocabulary).
+            folder), ``vocabulary`` (YAML file), ``preset``, ``extras`` (of the vocabulary), ``selection`` (of a table
+            with a column ``selected_by``: ``unbiased``, ``reread`` or ``keep``, see :mod:`.selection`).
 
     Returns:
         the cohort, never empty.
@@ -148,6 +151,7 @@ def _finish(source: Source, draft: Draft, task: Task, chosen: Mapping[str, Any])
     check_unique(draft.records["image_id"], card.name, of="entries")
     if draft.features is None and not draft.paths_checked:
         draft.records["image"] = inside(draft.records["image"], f"images of {card.name}", source.allow_outside)
+    apply_selection(draft, str(chosen["selection"]), card.name)
     for column in ("view", "split"):
         _keep_values(draft, column, chosen[f"{column}s"], card.name, f"{column}s" in chosen["asked"])
     if not chosen["keep_unlabelled"] and draft.findings:

@@ -69,7 +69,12 @@ class ImageFiles:
     @cached_property
     def dicom(self) -> list[str]:
         """Files that may be DICOM: those without the suffix of another image format."""
-        return [name for name in self.all if not name.lower().endswith(RASTER)]
+        return [name for name in self.all if may_be_dicom(name)]
+
+
+def may_be_dicom(name: str) -> bool:
+    """Whether a file may be DICOM by its name: it has not the suffix of another image format."""
+    return not name.lower().endswith(RASTER)
 
 
 def _writable(name: str) -> bool:

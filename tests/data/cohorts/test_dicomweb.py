@@ -236,3 +236,22 @@ def test_a_study_deleted_between_search_and_retrieval(load, hospital):
     finally:
         for file in (folder / "files").iterdir():
             server.call("POST", "/instances", data=file.read_bytes())
+
+
+def test_images_without_a_table(load, hospital, tmp_path):
+    server, _ = hospital
+    access = {"url": server.url, "user": "reader", "password_env": "PACS_PASSWORD", "cache_dir": str(tmp_path)}
+    cohort = load_cohort("dicomweb", unlabelled=True, modalities=["DX", "MG"], site="ward", **access)
+    assert (len(cohort), cohort.findings) == (COUNT, ())
+    labelled = load(modalities=["DX"])
+    kept = ["image_id", "image", "patient_id", "site", "view"]
+    assert sorted(cohort.records[kept].to_numpy().tolist()) == sorted(labelled.records[kept].to_numpy().tolist())
+    file = cohort.open_image.file(cohort.records["image"].iloc[0])
+    assert file.read_bytes()[128:132] == b"DICM"
+    assert file.stat().st_mode & 0o077 == 0 or file.parent.stat().st_mode & 0o077 == 0
+    with pytest.raises(UserError, match="none of the images that the search names"):
+        load_cohort("dicomweb", unlabelled=True, modalities=["US"], **access)
+    with pytest.raises(UserError, match="takes no label table"):
+        load_cohort("dicomweb", unlabelled=True, labels="t.csv", **access)
+    with pytest.raises(UserError, match="set cache_dir"):
+        load().open_image.file(cohort.records["image"].iloc[0])

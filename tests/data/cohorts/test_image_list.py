@@ -5,9 +5,11 @@ from __future__ import annotations
 import zipfile
 
 import pytest
+from PIL import Image
 
 from candor_monai.data import load_cohort
 from candor_monai.utils import DecodeError, UserError
+from tests.data.test_header_index import dicom
 
 from .trees import png, reasons, touch
 
@@ -51,3 +53,27 @@ def test_what_is_refused(tmp_path):
     (tmp_path / "list.txt").write_text("../a.png\n")
     with pytest.raises(UserError, match="leaves the dataset's folder"):
         load_cohort("image_list", tmp_path, images="list.txt")
+
+
+def test_headers_give_patient_view_and_covariates(tmp_path):
+    def write(name, patient, view, **more):
+        dicom(tmp_path / name, PatientID=patient, ViewPosition=view, SOPInstanceUID=f"1.2.{len(name)}", **more)
+
+    (tmp_path / "deep/er").mkdir(parents=True)
+    write("a.DCM", "p1", "AP", ManufacturerModelName="X")
+    write("deep/er/IM00001", "p2", "PA", ManufacturerModelName="Y")
+    Image.new("L", (8, 8)).save(tmp_path / "deep/b.PNG", "PNG")
+    Image.new("L", (8, 8)).save(tmp_path / "deep/plain", "PNG")
+    (tmp_path / "deep/c.nii.gz").write_bytes(b"any")
+    (tmp_path / "README").write_text("no image")
+    cohort = load_cohort("image_list", tmp_path, headers=True, site="ward", covariates=["ManufacturerModelName"])
+    rows = cohort.records.set_index("image_id")
+    assert sorted(rows.index) == ["a.DCM", "deep/b.PNG", "deep/c.nii.gz", "deep/er/IM00001", "deep/plain"]
+    assert reasons(cohort) == {"README": "not_dicom"}
+    assert rows.loc["a.DCM", ["patient_id", "view", "ManufacturerModelName"]].tolist() == ["p1", "AP", "X"]
+    assert rows.loc["deep/b.PNG", ["patient_id", "view"]].isna().all()
+    assert sorted(cohort.groups()[1]) == ["site=ward|view=(missing)", "site=ward|view=AP", "site=ward|view=PA"]
+    matched = load_cohort("image_list", tmp_path, headers=True, match_on=["ManufacturerModelName"])
+    assert len(matched.groups()[1]) == 3
+    with pytest.raises(UserError, match="name, id, date or free text"):
+        load_cohort("image_list", tmp_path, headers=True, match_on=["PatientID"])
