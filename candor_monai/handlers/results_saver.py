@@ -102,7 +102,7 @@ class ResultsSaver(RankZeroHandler):
             "cohort": context.describe_cohort(),
             "encoders": [context.encoder],
             "options": context.options,
-            "timings": {name: round(value, 6) for name, value in context.seconds.items()},
+            "timings": {name: round(value, 6) for name, value in context.timings().items()},
             "accounting": accounting,
             "discordance": list(rows),
             "warnings": list(context.warnings),

@@ -57,15 +57,22 @@ class RunContext:
     counts: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.time)
+    _running: dict[str, float] = field(default_factory=dict, repr=False)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Add the wall time of the block to ``seconds[name]``."""
-        begin = time.perf_counter()
+        self._running[name] = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+            self.seconds[name] = self.timings()[name]
+            del self._running[name]
+
+    def timings(self) -> dict[str, float]:
+        """Wall time by stage; of a stage that has not ended, so far: results are written within scoring."""
+        now = time.perf_counter()
+        return self.seconds | {name: self.seconds.get(name, 0.0) + now - begin for name, begin in self._running.items()}
 
     def warn(self, message: str) -> None:
         """Keep a warning for the results, once."""
