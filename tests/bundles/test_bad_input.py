@@ -37,6 +37,12 @@ def rewrite(cohort, change):
     table.to_csv(cohort / "labels.csv", index=False)
 
 
+def test_a_folder_where_the_results_must_be_written(cohort, tmp_path):
+    (tmp_path / "eval" / "results.json").mkdir(parents=True)
+    told = refusal("candor_eval", table_options(cohort, tmp_path / "eval"))
+    assert told == f"candor_monai: {tmp_path / 'eval' / 'results.json'}: Is a directory."
+
+
 def test_an_empty_folder(tmp_path):
     (tmp_path / "data").mkdir()
     told = refusal("candor_eval", table_options(tmp_path / "data", tmp_path / "eval"))
