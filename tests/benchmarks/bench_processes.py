@@ -5,8 +5,8 @@
 Processes are forked from one warmed process and meet by gloo, as ``torchrun``'s do. Turns alternate between one and
 several in the same run; timed is from the first process's beginning of the work to the last one's end, without imports
 and without opening the cohort. Printed are the seconds of each turn, the ratio of the medians and of the best turns,
-and the same of processor time (what one process needs over what the busiest of several needs), which says how well the
-work is dealt out where other programs use the machine: wall time then says more about them. Nothing is decided here.
+and the same of processor time (what one process needs over what the busiest of several needs), which says how well
+the work is dealt out where other programs use the machine: wall time then says more about them. Nothing is decided.
 """
 
 from __future__ import annotations
