@@ -114,6 +114,7 @@ def _labels(
         path = _table(source, tables, "test-set-labeled")
         expert = source.read(path)
         check_columns(expert, ["study_id"], path)
+        check_unique(expert["study_id"], path, "study")
         _assign(
             codes,
             study,
@@ -132,6 +133,7 @@ def _splits(source: Source, tables: Path, images: pd.Series) -> pd.Series:
     path = _table(source, tables, "split")
     table = source.read(path, ("dicom_id", "split"))
     check_columns(table, ("dicom_id", "split"), path)
+    check_unique(table["dicom_id"], path)
     row = pd.Index(table["dicom_id"]).get_indexer(pd.Index(images))
     split = normal_splits(table["split"], path.name).to_numpy(dtype=object)
     return pd.Series(np.where(row >= 0, split[row], None), dtype=object)

@@ -83,6 +83,6 @@ def _coco(path: Path) -> pd.DataFrame:
             }
             for a in data["annotations"]
         ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: not a COCO file with images, annotations and categories ({error}).") from error
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
