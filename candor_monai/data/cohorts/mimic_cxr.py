@@ -17,7 +17,7 @@ from ..label_policy import UNLABELLED
 from ..label_tables import check_columns, check_unique
 from .chexpert_labels import chexpert_codes, columns_for
 from .draft import Draft
-from .source import Source
+from .source import Source, user_path
 from .splits import normal_splits
 
 LABELERS = ("chexpert", "negbio")
@@ -46,7 +46,7 @@ def read(
     if release not in ("auto", *RELEASES):
         raise unknown("value of release:", release, ("auto", *RELEASES))
     root = source.locate("mimic-cxr-*-metadata.csv*", "files", "cxr-record-list.csv*")
-    tables = root if tables_dir is None else Path(tables_dir).expanduser().resolve()
+    tables = root if tables_dir is None else user_path(tables_dir).resolve()
     listed = {e.lower() for e in source.files.listing("")}
     dicom = release == "dicom" or (release == "auto" and any(e.startswith("cxr-record-list") for e in listed))
     findings = columns_for(source.findings("chest"), source.name)

@@ -8,7 +8,6 @@ no labels and are not used.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,7 +18,7 @@ from ..label_policy import NEGATIVE, POSITIVE, label_codes
 from ..label_tables import check_columns, check_unique, find_column, line_of
 from .draft import Draft, box_table
 from .drawing import whole
-from .source import Source
+from .source import Source, user_path
 
 FRAME = 1024
 FOLDER = "stage_2_train_images"
@@ -107,7 +106,7 @@ def _patients(ids: pd.Series, mapping: str | None) -> pd.Series:
     """Patient of each image: the NIH patient, else the image itself."""
     if mapping is None:
         return ids
-    path = Path(mapping).expanduser()
+    path = user_path(mapping)
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
         known = {entry["subset_img_id"]: "nih:" + entry["img_id"].split("_")[0] for entry in entries}
