@@ -187,8 +187,8 @@ def find_root(dataset_dir: str | Path, markers: Sequence[str], name: str) -> Pat
         UserError: no such folder, none or several below it are marked, or the folder is inside the dataset; says
             what was looked for, what was found, and how to mend it.
     """
-    start = Path(dataset_dir).expanduser()
-    if not start.is_dir():
+    start = Path(dataset_dir)
+    if not os.path.isdir(start):
         raise UserError(f"{start}: there is no such folder. Set --dataset_dir to the folder that holds {name}.")
     level = [start]
     for _ in range(LEVELS + 1):

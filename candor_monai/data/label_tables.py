@@ -14,6 +14,7 @@ import re
 import stat
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,8 +74,8 @@ def read_table(
         table, names = _read_text(path, suffixes, columns, delimiter, encoding, header)
     if table.empty:
         raise UserError(f"{path}: the table holds no rows.")
-    stripped = [name.strip() for name in names]
-    table.attrs[REPEATED] = tuple(sorted({name for name in stripped if name and stripped.count(name) > 1}))
+    times = Counter(name.strip() for name in names)
+    table.attrs[REPEATED] = tuple(sorted(name for name, count in times.items() if name and count > 1))
     return table
 
 
@@ -284,7 +285,7 @@ def _ragged(path: Path, row: int, fields: int, expected: int, separator: str) ->
 
 def _check_closed(path: Path, suffixes: list[str], table: pd.DataFrame, encoding: str) -> None:
     """A quote that is opened and never closed would swallow all rows that follow into the last cell."""
-    if table.empty or "\n" not in str(table.iat[-1, -1]):
+    if table.empty or not {"\n", "\r"} & set(str(table.iat[-1, -1])):
         return
     with _open(path, suffixes) as stream, io.TextIOWrapper(stream, encoding=encoding) as text:
         if not text.read().rstrip().endswith('"'):

@@ -76,7 +76,9 @@ def phantom_folder(folder: str | Path, seed: int = SEED) -> Path:
     """
     folder = Path(folder)
     wanted = {"version": VERSION, "seed": seed}
-    if (folder / COMPLETE).is_file():
+    if "\0" in str(folder):
+        raise UserError(f"{str(folder)!r}: there is no such folder: no path holds the character NUL.")
+    if phantom_complete(folder):
         found = _stated(folder / COMPLETE)
         if found != wanted:
             raise UserError(
@@ -84,7 +86,7 @@ def phantom_folder(folder: str | Path, seed: int = SEED) -> Path:
                 f"wanted: seed {seed}, version {VERSION}. Choose another --dataset_dir, or remove the folder."
             )
         return folder
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if os.path.lexists(folder) and (not os.path.isdir(folder) or any(folder.iterdir())):
         raise UserError(
             f"{folder} is not empty and holds no calibration cohort. Choose another --dataset_dir, or leave it out."
         )
@@ -95,7 +97,7 @@ def phantom_folder(folder: str | Path, seed: int = SEED) -> Path:
         atomic_write(building / COMPLETE, json.dumps(wanted) + "\n")
         os.replace(building, folder)
     except OSError as error:
-        if (folder / COMPLETE).is_file() and _stated(folder / COMPLETE) == wanted:
+        if phantom_complete(folder) and _stated(folder / COMPLETE) == wanted:
             return folder  # another process was quicker
         raise UserError(f"{folder}: the calibration cohort cannot be written: {error.strerror}.") from error
     finally:
@@ -155,7 +157,7 @@ def phantom_pixels(image: PhantomImage, number: int, seed: int = SEED) -> np.nda
 
 def phantom_complete(folder: str | Path) -> bool:
     """Whether the cohort has been written into the folder."""
-    return (Path(folder) / COMPLETE).is_file()
+    return os.path.isfile(Path(folder) / COMPLETE)
 
 
 def phantom_tables(planned: list[PhantomImage]) -> tuple[list[list[Any]], list[list[Any]]]:

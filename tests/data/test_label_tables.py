@@ -78,6 +78,7 @@ def test_trailing_commas_on_header_or_rows_only(tmp_path, text):
         ("t.csv", b'\n"a\na",b\n\n1,"2\n2"\n\n3\n', "row 2: 1 fields where 2 are expected"),
         ("t.csv", b'a,b\n1,"' + b"2\n" * (1 << 24) + b"3,4\n", "longer than 16 MiB: a quote may be opened"),
         ("t.csv", b'a,b\n1,2\n3,"4\n5,6\n', "row 2: a quote is opened and never closed"),
+        ("t.csv", b'a,b\r1,2\r3,"4\r5,6\r', "row 2: a quote is opened and never closed"),
         ("t.csv", b"\n\n", "empty"),
         ("t.csv", b"a,b\n1,\xe4\n", "not utf-8"),
         ("t.xlsx", b"PK", "not a kind of table"),

@@ -142,3 +142,10 @@ def test_what_another_process_wrote_meanwhile_is_taken(tmp_path, monkeypatch):
 def test_the_adapter_needs_a_folder():
     with pytest.raises(UserError, match="dataset_dir"):
         load_cohort("calibration")
+
+
+def test_folders_that_cannot_be(tmp_path):
+    (tmp_path / "circle").symlink_to("circle")
+    for name, message in (("a\0b", "NUL"), ("x" * 300, "cannot be written: File name too long"), ("circle", "empty")):
+        with pytest.raises(UserError, match=message):
+            phantom_folder(tmp_path / name)

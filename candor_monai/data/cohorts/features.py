@@ -7,6 +7,7 @@ of floating-point numbers a dimension. Nothing is unpickled.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +50,7 @@ def read(
         label_options: as for ``read_labels``.
     """
     root = source.need_dataset_dir()
-    if not root.is_dir():
+    if not os.path.isdir(root):
         raise UserError(f"{root}: there is no such folder. Set --dataset_dir to the folder that holds the features.")
     source.at(root)
     if features is None:

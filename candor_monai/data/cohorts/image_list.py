@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def read(
     """
     source.at(source.dataset_dir or Path.cwd())
     assert source.root is not None
-    if not source.root.is_dir():
+    if not os.path.isdir(source.root):
         raise UserError(f"{source.root}: there is no such folder.")
     if images is None:
         source.need_dataset_dir()

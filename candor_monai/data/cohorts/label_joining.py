@@ -50,7 +50,7 @@ def joined_draft(
         draft.records["image_id"] = np.where(uid == "", draft.records["image"], uid)
     labels.fill(draft, source, lookup)
     draft.notes["join"] = join.how
-    _list_unmatched(source, draft, labels, join, images)
+    _list_unmatched(source, draft, labels, join, images, headers)
     if headers is not None:
         copies = draft.records["image_id"].duplicated().to_numpy(dtype=bool)
         lookup.reject(draft, copies, "duplicate_image", "another file holds the same SOPInstanceUID")
@@ -60,7 +60,9 @@ def joined_draft(
     return draft
 
 
-def _list_unmatched(source: Source, draft: Draft, labels: LabelTable, join: Join, images: Sequence[str]) -> None:
+def _list_unmatched(
+    source: Source, draft: Draft, labels: LabelTable, join: Join, images: Sequence[str], headers: pd.DataFrame | None
+) -> None:
     """Rejections: rows that disagree, rows without an image, names that several files bear, files without a row."""
     rows, name = labels.rows, labels.name
     named = labels.row_name if join.how == "accession_number" else str
@@ -74,6 +76,10 @@ def _list_unmatched(source: Source, draft: Draft, labels: LabelTable, join: Join
     message = "several files answer to this name; join by path"
     draft.add_rejected(list(map(named, sorted(ambiguous))), None, "ambiguous_file", message)
     claimed, bad = set(join.file), set(odd) | ambiguous
+    if join.how in BY_HEADER and headers is not None and odd:
+        contrary = headers["file"][headers[BY_HEADER[join.how]].isin(odd)].tolist()
+        draft.add_rejected(contrary, contrary, "contradictory_rows", f"the rows of {name} about this file disagree")
+        claimed |= set(contrary)
     idle = [f for f in images if f not in claimed and not _bears(f, bad)]
     draft.add_rejected(idle, idle, "no_label_row", f"no row of {name} is about this file")
     draft.notes["unmatched"] = {"rows without an image": len(lost), "files without a row": len(idle)}

@@ -24,7 +24,7 @@ from .draft import Draft
 from .drawing import draw
 from .registry import adapter_named, adapter_options, adapter_types
 from .selection import apply_selection
-from .source import Source
+from .source import Source, user_path
 from .vocabulary import load_vocabulary
 
 
@@ -88,7 +88,7 @@ def load_cohort(
     match_on = names_of(chosen["match_on"]) if chosen["match_on"] is not None else card.match_on
     source = Source(
         card=card,
-        dataset_dir=None if dataset_dir is None else Path(dataset_dir).expanduser(),
+        dataset_dir=None if dataset_dir is None else user_path(dataset_dir),
         task=task,
         match_on=match_on,
         allow_outside=chosen["allow_outside"],

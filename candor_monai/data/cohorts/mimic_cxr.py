@@ -17,7 +17,7 @@ from ..label_policy import UNLABELLED
 from ..label_tables import check_columns, check_unique
 from .chexpert_labels import chexpert_codes, columns_for
 from .draft import Draft
-from .source import Source
+from .source import Source, user_path
 from .splits import normal_splits
 
 LABELERS = ("chexpert", "negbio")
@@ -46,7 +46,7 @@ def read(
     if release not in ("auto", *RELEASES):
         raise unknown("value of release:", release, ("auto", *RELEASES))
     root = source.locate("mimic-cxr-*-metadata.csv*", "files", "cxr-record-list.csv*")
-    tables = root if tables_dir is None else Path(tables_dir).expanduser().resolve()
+    tables = root if tables_dir is None else user_path(tables_dir).resolve()
     listed = {e.lower() for e in source.files.listing("")}
     dicom = release == "dicom" or (release == "auto" and any(e.startswith("cxr-record-list") for e in listed))
     findings = columns_for(source.findings("chest"), source.name)
@@ -114,6 +114,7 @@ def _labels(
         path = _table(source, tables, "test-set-labeled")
         expert = source.read(path)
         check_columns(expert, ["study_id"], path)
+        check_unique(expert["study_id"], path, "study")
         _assign(
             codes,
             study,
@@ -132,6 +133,7 @@ def _splits(source: Source, tables: Path, images: pd.Series) -> pd.Series:
     path = _table(source, tables, "split")
     table = source.read(path, ("dicom_id", "split"))
     check_columns(table, ("dicom_id", "split"), path)
+    check_unique(table["dicom_id"], path)
     row = pd.Index(table["dicom_id"]).get_indexer(pd.Index(images))
     split = normal_splits(table["split"], path.name).to_numpy(dtype=object)
     return pd.Series(np.where(row >= 0, split[row], None), dtype=object)

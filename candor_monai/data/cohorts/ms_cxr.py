@@ -17,7 +17,7 @@ from ...utils import UserError
 from ..label_tables import check_columns
 from . import mimic_cxr
 from .draft import Draft, box_table
-from .source import Source
+from .source import Source, user_path
 
 COLUMNS = ("dicom_id", "category_name", "x", "y", "w", "h", "image_width", "image_height")
 
@@ -51,7 +51,7 @@ def read(
         raise UserError(
             "ms_cxr holds boxes only: name the folder of MIMIC-CXR-JPG, its images and tables, with --mimic_dir."
         )
-    mimic = replace(source, dataset_dir=Path(mimic_dir).expanduser(), root=None, _files=None)
+    mimic = replace(source, dataset_dir=user_path(mimic_dir), root=None, _files=None)
     draft = mimic_cxr.read(
         mimic, labeler=labeler, radiologist_test=radiologist_test, release=release, tables_dir=tables_dir
     )
@@ -83,6 +83,6 @@ def _coco(path: Path) -> pd.DataFrame:
             }
             for a in data["annotations"]
         ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: not a COCO file with images, annotations and categories ({error}).") from error
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)

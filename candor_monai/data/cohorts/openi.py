@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from ...utils import UserError
+from ...utils.errors import first_line
 from ..label_policy import NEGATIVE, POSITIVE, UNLABELLED
 from ..label_tables import check_columns, check_unique, find_column
 from .draft import Draft
@@ -80,7 +81,11 @@ def _reports(source: Source, root: Path) -> Iterator[tuple[str, list[str], list[
         names = sorted((n for n in source.files.listing(folder) if n.lower().endswith(".xml")), key=_number)
         source.tables[folder] = len(names)
         for name in names:
-            yield _parse((root / folder / name).read_bytes(), f"{folder}/{name}")
+            try:
+                text = (root / folder / name).read_bytes()
+            except OSError as error:
+                raise UserError(f"{root / folder / name}: cannot be read: {error.strerror}.") from error
+            yield _parse(text, f"{folder}/{name}")
     elif packed is not None:
         yield from _packed(root / packed)
     else:
@@ -96,7 +101,7 @@ def _packed(path: Path) -> Iterator[tuple[str, list[str], list[str]]]:
                     if stream is not None:
                         yield _parse(stream.read(), member.name)
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+        raise UserError(f"{path}: cannot be read: {first_line(error)}.") from error
 
 
 def _number(name: str) -> tuple[int, str]:
@@ -109,7 +114,7 @@ def _parse(text: bytes, where: str) -> tuple[str, list[str], list[str]]:
         raise UserError(f"{where}: not a report of Open-I.")
     try:
         tree = ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, LookupError, ValueError, RecursionError) as error:  # also an encoding it names
         raise UserError(f"{where}: not well-formed XML ({error}).") from error
     uid = tree.find("uId")
     if uid is None or not uid.get("id"):

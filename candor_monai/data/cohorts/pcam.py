@@ -123,7 +123,7 @@ def _rows(path: Path) -> int:
     try:
         with _h5py().File(path, "r") as file:
             shape, kind = file["x"].shape, file["x"].dtype
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, AttributeError) as error:  # a group has no shape
         raise UserError(
             f"{path}: not an HDF5 file with a dataset x ({error}); the download may be incomplete."
         ) from error

@@ -8,7 +8,6 @@ no labels and are not used.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,7 +18,7 @@ from ..label_policy import NEGATIVE, POSITIVE, label_codes
 from ..label_tables import check_columns, check_unique, find_column, line_of
 from .draft import Draft, box_table
 from .drawing import whole
-from .source import Source
+from .source import Source, user_path
 
 FRAME = 1024
 FOLDER = "stage_2_train_images"
@@ -107,11 +106,11 @@ def _patients(ids: pd.Series, mapping: str | None) -> pd.Series:
     """Patient of each image: the NIH patient, else the image itself."""
     if mapping is None:
         return ids
-    path = Path(mapping).expanduser()
+    path = user_path(mapping)
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
         known = {entry["subset_img_id"]: "nih:" + entry["img_id"].split("_")[0] for entry in entries}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{path}: not the publisher's mapping (entries with subset_img_id and img_id): {error}."
         ) from error
@@ -126,8 +125,9 @@ def _views(source: Source, draft: Draft, table: str | None, index_dir: str | Non
         rows = source.read(path)
         key = find_column(rows, "PatientID", path, ["patientId"])
         check_columns(rows, ["ViewPosition"], path)
-        rows = rows.drop_duplicates(key).set_index(key)
-        records["view"] = rows["ViewPosition"].reindex(records["image_id"]).to_numpy(dtype=object)
+        rows = rows.drop_duplicates([key, "ViewPosition"])
+        check_unique(rows[key], path, of="views")
+        records["view"] = rows.set_index(key)["ViewPosition"].reindex(records["image_id"]).to_numpy(dtype=object)
         return
     assert source.root is not None
     there = source.files.present(records["image"])

@@ -18,6 +18,18 @@ from .cards import CohortCard
 from .vocabulary import Vocabulary
 
 
+def user_path(name: str | Path) -> Path:
+    """A path as a user writes it, ``~`` for a home folder.
+
+    Raises:
+        UserError: it begins with the home of a user that does not exist.
+    """
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{name}: {error}") from error
+
+
 @dataclass
 class Source:
     """One dataset as a user points at it.
@@ -86,10 +98,7 @@ class Source:
         Raises:
             UserError: it begins with the home of a user that does not exist.
         """
-        try:
-            path = Path(name).expanduser()
-        except RuntimeError as error:
-            raise UserError(f"{name}: {error}") from error
+        path = user_path(name)
         if path.is_absolute() or self.root is None:
             return path.absolute()
         below = self.root / path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def read(
         label_options: as for ``read_labels``.
     """
     root = source.need_dataset_dir()
-    if not root.is_dir():
+    if not os.path.isdir(root):
         raise UserError(f"{root}: there is no such folder. Set --dataset_dir to the folder that holds the images.")
     source.at(root)
     labels = read_labels(source, **label_options)

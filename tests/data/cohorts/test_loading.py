@@ -195,3 +195,13 @@ def test_one_name_is_not_its_letters():
     table = {"sites": {"a": {"Edema": "Oedema", "Mass": [7]}}, "presets": {"p": {"a": {"without": "Mass"}}}}
     assert load_vocabulary(table).sites == {"a": {"Edema": ("Oedema",), "Mass": ("7",)}}
     assert load_vocabulary(table, preset="p").sites == {"a": {"Edema": ("Oedema",)}}
+
+
+@pytest.mark.parametrize("card", ["aptos", "table", "features", "image_list"])
+def test_folders_that_are_none(tmp_path, card):
+    (tmp_path / "circle").symlink_to("circle")
+    for folder in (tmp_path / "none", tmp_path / ("x" * 300), tmp_path / "circle", f"{tmp_path}/a\0b"):
+        with pytest.raises(UserError, match="there is no such folder"):
+            load_cohort(card, folder)
+    with pytest.raises(UserError, match="~nobody_of_this_name/x: "):
+        load_cohort(card, "~nobody_of_this_name/x")

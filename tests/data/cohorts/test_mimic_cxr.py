@@ -111,6 +111,15 @@ def test_missing_table_and_versions_side_by_side(tmp_path):
         load_cohort("mimic_cxr", tmp_path)
 
 
+@pytest.mark.parametrize("kind, key", [("split", "image 'd1'"), ("chexpert", "study '50414267'"), ("metadata", "")])
+def test_two_rows_of_one_key(tmp_path, kind, key):
+    path = tree(tmp_path) / f"mimic-cxr-2.0.0-{kind}.csv.gz"
+    text = gzip.decompress(path.read_bytes()).decode()
+    path.write_bytes(gzip.compress((text + text.splitlines()[1] + "\r\n").encode()))
+    with pytest.raises(UserError, match=f"{key} has two rows" if key else "image 'd1' has two entries"):
+        load_cohort("mimic_cxr", tmp_path)
+
+
 def test_partial_download(tmp_path):
     tree(tmp_path)
     (tmp_path / "files/p10/p10000032/s50414267/d1.jpg").unlink()

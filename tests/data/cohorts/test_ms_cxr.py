@@ -56,9 +56,10 @@ def test_coco_says_the_same(tmp_path):
     path.write_text(json.dumps(coco))
     cohort = load_cohort("ms_cxr", tmp_path / "ms", mimic_dir=str(tmp_path / "mimic"))
     assert cohort.boxes.iloc[0].tolist() == ["d1", "Edema", 10.0, 20.0, 30.0, 40.0, 2544.0, 3056.0]
-    path.write_text('{"images": []}')
-    with pytest.raises(UserError, match="not a COCO file"):
-        load_cohort("ms_cxr", tmp_path / "ms", mimic_dir=str(tmp_path / "mimic"))
+    for text in ('{"images": []}', "[" * 100_000, "null"):
+        path.write_text(text)
+        with pytest.raises(UserError, match="not a COCO file"):
+            load_cohort("ms_cxr", tmp_path / "ms", mimic_dir=str(tmp_path / "mimic"))
 
 
 def test_without_mimic(tmp_path):

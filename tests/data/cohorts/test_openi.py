@@ -101,8 +101,27 @@ def test_kaggles_repack(tmp_path):
     assert cohort.path(0).is_file()
 
 
-@pytest.mark.parametrize("text", ["<eCitation>", '<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>', "<eCitation/>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<eCitation>",
+        '<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>',
+        "<eCitation/>",
+        '<?xml version="1.0" encoding="x"?><a/>',
+    ],
+)
 def test_reports_that_are_none(folder, text):
     (folder / "ecgen-radiology/11.xml").write_text(text)
     with pytest.raises(UserError, match=r"ecgen-radiology/11\.xml: "):
         load_cohort("openi", folder)
+
+
+def test_reports_that_cannot_be_read(folder, tmp_path_factory):
+    (folder / "ecgen-radiology/11.xml").mkdir()
+    with pytest.raises(UserError, match=r"11\.xml: cannot be read: Is a directory\.$"):
+        load_cohort("openi", folder)
+    root = tmp_path_factory.mktemp("packed")
+    (root / "NLMCXR_reports.tgz").write_bytes(b"none")
+    with pytest.raises(UserError, match=r"NLMCXR_reports\.tgz: cannot be read: .*\.$") as error:
+        load_cohort("openi", root)
+    assert "\n" not in str(error.value)

@@ -92,3 +92,7 @@ def test_what_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(UserError, match="download may be incomplete"):
         load_cohort("pcam", tmp_path)
+    with h5py.File(path, "w") as file:
+        file.create_group("x")
+    with pytest.raises(UserError, match="not an HDF5 file with a dataset x"):
+        load_cohort("pcam", tmp_path)

@@ -67,3 +67,13 @@ def test_what_is_refused(folder, tmp_path_factory):
     touch(old, ["stage_1_train_labels.csv"])
     with pytest.raises(UserError, match="stage 1 of the challenge"):
         load_cohort("rsna", old)
+
+
+def test_mappings_that_are_none_and_views_that_disagree(folder):
+    for text in ("[" * 100_000, "null", '[{"subset_img_id": 1}]'):
+        (folder / "mapping.json").write_text(text)
+        with pytest.raises(UserError, match=r"mapping\.json: not the publisher's mapping"):
+            load_cohort("rsna", folder, mapping=str(folder / "mapping.json"), views_table="views.csv")
+    write_rows(folder / "views.csv", [{"PatientID": "a", "ViewPosition": view} for view in ("PA", "PA", "AP")])
+    with pytest.raises(UserError, match=r"views\.csv: image 'a' has two views"):
+        load_cohort("rsna", folder, views_table="views.csv")

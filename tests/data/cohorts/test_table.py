@@ -403,3 +403,12 @@ def test_real_wide_table():
     for finding in findings:
         assert labels_of(cohort, finding) == labels_of(other, finding)
     assert cohort.groups()[1] == other.groups()[1]
+
+
+def test_files_of_a_study_whose_rows_disagree_are_listed_as_such(hospital):
+    table(hospital, "AccessionNumber,Edema\nA1,1\nA1,0\nA2,0\n")
+    cohort = load(hospital, header_workers=1)
+    rejected = dict(zip(cohort.rejected["file"], cohort.rejected["reason"], strict=True))
+    assert rejected["s1/IM1"] == rejected["s1/IM2"] == "contradictory_rows"
+    assert reasons(cohort)["labels.csv row 1"] == "contradictory_rows"
+    assert cohort.records["image"].tolist() == ["s2/a.dcm", "s2/b.dcm"]
