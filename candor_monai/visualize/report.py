@@ -16,7 +16,7 @@ import yaml
 from markupsafe import Markup
 
 from ..utils.atomic import atomic_write
-from .answer import answer, tasks_of, titles
+from .answer import across_tasks, answer, tasks_of, titles
 from .equal_sets import equal_sets_drawing
 from .estimates import not_estimable_rows, shown_rows
 from .further_tables import further_tables
@@ -213,7 +213,8 @@ def _lead(results: Mapping[str, Any]) -> str:
         + f" from {listed([c.get('title') or c['name'] for c in cohorts], 8)}."
     )
     matched = list(dict.fromkeys(name for cohort in cohorts for name in cohort.get("match_on") or ()))
-    return text + (f" Images were compared only with images of the same {listed(matched)}." if matched else "")
+    text += f" Images were compared only with images of the same {listed(matched)}." if matched else ""
+    return " ".join(filter(None, (text, across_tasks(results))))
 
 
 def _scatter(results: Mapping[str, Any]) -> Markup:
