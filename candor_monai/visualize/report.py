@@ -258,8 +258,9 @@ def _agreement(results: Mapping[str, Any]) -> list[tuple[str, Markup, int]]:
     return maps
 
 
-def _overlap(results: Mapping[str, Any]) -> list[tuple[str, Markup]]:
-    """Heat map of the excess overlap of discordant sets: mean over the findings, every pair of encoders, one a task."""
+def _overlap(results: Mapping[str, Any]) -> list[tuple[str, Markup, str]]:
+    """Heat map of the excess overlap of discordant sets: mean over the findings, every pair of encoders, one a task;
+    and in how many of the tests behind it the overlap is beyond chance."""
     by_task: dict[str, dict[tuple[str, str], list[float | None]]] = {}
     for row in results.get("overlap") or ():
         pairs = by_task.setdefault(row["task"], {})
@@ -277,7 +278,10 @@ def _overlap(results: Mapping[str, Any]) -> list[tuple[str, Markup]]:
         values = _square(encoders, rows, "a", "b", "mean")
         largest = max((abs(v) for v in values.values() if v is not None), default=0) or 1.0
         title = f"Overlap of the discordant images of two encoders beyond chance, task {task}"
-        maps.append((task, heat_map([name.get(e, e) for e in encoders], values, title, largest)))
+        tested = [r for r in results["overlap"] if r["task"] == task and r.get("q") is not None]
+        beyond = sum(r["q"] <= 0.05 and (r.get("delta_jaccard") or 0) > 0 for r in tested)
+        share = f"{beyond:,} of {many(len(tested), 'pair of encoders and finding', 'pairs of encoders and findings')}"
+        maps.append((task, heat_map([name.get(e, e) for e in encoders], values, title, largest), share))
     return maps
 
 

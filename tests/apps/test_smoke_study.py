@@ -13,13 +13,6 @@ from ..bundles.small_cohort import run_bundle
 TASKS = ("chest", "tumor", "variant", "species", "referable_retinopathy", "malignancy", "glaucoma", "mammography")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def key_of_its_own(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path_factory.mktemp("key") / "pseudonym.key"))
-        yield
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     output = tmp_path_factory.mktemp("smoke")
@@ -36,9 +29,13 @@ def test_one_document_and_report_hold_all_eight_tasks(finished):
         read_results(finished / label / "results.json")["accounting"]["images_in"]
         for label in ("chest", "tumor", "aircraft", "birds", "retinopathy", "skin", "glaucoma", "mammogram")
     )
-    sensitive = [row["D"] for row in document["discordance"] if row["encoder"] == "marker" and row["level"] == "finding"]
+    sensitive = [
+        row["D"] for row in document["discordance"] if row["encoder"] == "marker" and row["level"] == "finding"
+    ]
     assert max(sensitive) == 0.0
-    assert all(row["task"] in TASKS for name in ("ranking", "comparisons", "overlap", "trends") for row in document[name])
+    assert all(
+        row["task"] in TASKS for name in ("ranking", "comparisons", "overlap", "trends") for row in document[name]
+    )
     page = (finished / "report.html").read_text()
     assert "The lowest D of the 8 tasks: Calibration, sensitive on 8." in page
     assert (finished / "report.html").stat().st_size < 10_000_000
@@ -63,7 +60,10 @@ def test_every_ablation_is_run_or_says_why_not(finished):
     whole = table[table["encoder"].notna() & table["finding"].isna()]
     assert whole.groupby("ablation")["encoder"].nunique().eq(3).all()
     failed = whole[whole["status"] == "failed"]
-    assert set(zip(failed["ablation"], failed["encoder"], strict=True)) == {("mean_patch", "marker"), ("mean_patch", "blind")}
+    assert set(zip(failed["ablation"], failed["encoder"], strict=True)) == {
+        ("mean_patch", "marker"),
+        ("mean_patch", "blind"),
+    }
     ranked = table[table["encoder"].isna()].set_index("ablation")
     assert ranked.drop("mean_patch")["spearman"].notna().sum() > 10
 
@@ -76,7 +76,9 @@ def test_every_table_and_figure_of_the_paper(finished):
     third = pd.read_csv(finished / "tables" / "table_3.csv")
     assert {"tumor", "aircraft", "birds", "retinopathy", "skin", "glaucoma", "mammogram"} <= set(third)
     figures = {path.name for path in (finished / "figures").iterdir()}
-    assert figures >= {f"{name}.{kind}" for name in ("positives", "tasks", "sizes", "findings_chest") for kind in ("svg", "png")}
+    assert figures >= {
+        f"{name}.{kind}" for name in ("positives", "tasks", "sizes", "findings_chest") for kind in ("svg", "png")
+    }
     assert {"agreement_chest.svg", "overlap_chest.svg"} <= figures
 
 
