@@ -34,6 +34,25 @@ def answer(results: Mapping[str, Any]) -> list[TaskAnswer]:
     return [task_answer(results, task) for task in tasks_of(results)]
 
 
+def across_tasks(results: Mapping[str, Any]) -> str:
+    """Which encoder has the lowest D on how many of several tasks, in one sentence; empty for one task or encoder."""
+    tasks, name = tasks_of(results), titles(results)
+    if len(tasks) < 2 or len(name) < 2:
+        return ""
+    lowest: dict[str, int] = {}
+    for task in tasks:
+        ranked = [row for row in summary_rows(results, task) if is_ranked(row)]
+        if ranked:
+            best = name[min(ranked, key=lambda row: row["D"])["encoder"]]
+            lowest[best] = lowest.get(best, 0) + 1
+    if not lowest:
+        return ""
+    order = sorted(lowest.items(), key=lambda item: -item[1])
+    told = "; ".join(f"{title} on {found}" for title, found in order[:4])
+    rest = f"; {len(order) - 4} more" if len(order) > 4 else ""
+    return f"The lowest D of the {len(tasks)} tasks: {told}{rest}. How sure that is, is told for each."
+
+
 def tasks_of(results: Mapping[str, Any]) -> list[str]:
     """Names of the tasks, in the order in which they first occur."""
     return list(dict.fromkeys(row["task"] for row in results["discordance"]))

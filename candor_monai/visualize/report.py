@@ -16,7 +16,7 @@ import yaml
 from markupsafe import Markup
 
 from ..utils.atomic import atomic_write
-from .answer import answer, tasks_of, titles
+from .answer import across_tasks, answer, tasks_of, titles
 from .equal_sets import equal_sets_drawing
 from .estimates import not_estimable_rows, shown_rows
 from .further_tables import further_tables
@@ -213,7 +213,8 @@ def _lead(results: Mapping[str, Any]) -> str:
         + f" from {listed([c.get('title') or c['name'] for c in cohorts], 8)}."
     )
     matched = list(dict.fromkeys(name for cohort in cohorts for name in cohort.get("match_on") or ()))
-    return text + (f" Images were compared only with images of the same {listed(matched)}." if matched else "")
+    text += f" Images were compared only with images of the same {listed(matched)}." if matched else ""
+    return " ".join(filter(None, (text, across_tasks(results))))
 
 
 def _scatter(results: Mapping[str, Any]) -> Markup:
@@ -257,8 +258,9 @@ def _agreement(results: Mapping[str, Any]) -> list[tuple[str, Markup, int]]:
     return maps
 
 
-def _overlap(results: Mapping[str, Any]) -> list[tuple[str, Markup]]:
-    """Heat map of the excess overlap of discordant sets: mean over the findings, every pair of encoders, one a task."""
+def _overlap(results: Mapping[str, Any]) -> list[tuple[str, Markup, str]]:
+    """Heat map of the excess overlap of discordant sets: mean over the findings, every pair of encoders, one a task;
+    and in how many of the tests behind it the overlap is beyond chance."""
     by_task: dict[str, dict[tuple[str, str], list[float | None]]] = {}
     for row in results.get("overlap") or ():
         pairs = by_task.setdefault(row["task"], {})
@@ -276,7 +278,10 @@ def _overlap(results: Mapping[str, Any]) -> list[tuple[str, Markup]]:
         values = _square(encoders, rows, "a", "b", "mean")
         largest = max((abs(v) for v in values.values() if v is not None), default=0) or 1.0
         title = f"Overlap of the discordant images of two encoders beyond chance, task {task}"
-        maps.append((task, heat_map([name.get(e, e) for e in encoders], values, title, largest)))
+        tested = [r for r in results["overlap"] if r["task"] == task and r.get("q") is not None]
+        beyond = sum(r["q"] <= 0.05 and (r.get("delta_jaccard") or 0) > 0 for r in tested)
+        share = f"{beyond:,} of {many(len(tested), 'pair of encoders and finding', 'pairs of encoders and findings')}"
+        maps.append((task, heat_map([name.get(e, e) for e in encoders], values, title, largest), share))
     return maps
 
 

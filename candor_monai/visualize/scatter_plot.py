@@ -44,7 +44,8 @@ def scatter_plot(rows: Iterable[Mapping[str, Any]]) -> Markup:
     for power in range(low, high + 1):
         at = x(10.0**power)
         axis.append(f'<path class="ln" d="M{at:.0f} {HEIGHT - BOTTOM}v5"/>')
-        axis.append(f'<text x="{at:.0f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{10**power:,}</text>')
+        place, anchor = (WIDTH, "end") if power == high else (at, "middle")  # the last would leave the picture
+        axis.append(f'<text x="{place:.0f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="{anchor}">{10**power:,}</text>')
     axis.append(
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">'
         "positive images (logarithmic)</text>"

@@ -23,13 +23,6 @@ needs_mlflow = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def key_of_its_own(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CANDOR_MONAI_KEY_FILE", str(tmp_path_factory.mktemp("key") / "pseudonym.key"))
-        yield
-
-
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory):
     return write_small_cohort(tmp_path_factory.mktemp("tracked") / "data")

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from candor_monai.visualize.answer import answer, not_worse, summary_rows, task_answer
+from candor_monai.visualize.answer import across_tasks, answer, not_worse, summary_rows, task_answer
 
 from . import synthetic
 
@@ -154,3 +154,16 @@ def test_an_untrained_encoder_that_separates_is_a_warning():
     assert warning.startswith("Mind that NOISE, which was never trained, is better than chance for Edema:")
     document["cohort"]["name"] = "calibration"
     assert not [s for s in task_answer(document, "chest").sentences if s.startswith("Mind")]
+
+
+def test_several_tasks_are_summed_up_in_a_sentence():
+    document = synthetic.results(
+        [synthetic.encoder("A"), synthetic.encoder("B")], {"x": ("f",), "y": ("g",), "z": ("h",)}
+    )
+    for row in document["discordance"]:
+        if row["level"] == "finding":
+            row["D"] = 0.2 if (row["encoder"] == "a") == (row["task"] != "z") else 0.4
+    assert across_tasks(document) == (
+        "The lowest D of the 3 tasks: A on 2; B on 1. How sure that is, is told for each."
+    )
+    assert across_tasks(synthetic.three_encoders()) == ""

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from candor_monai.utils import UserError
+from candor_monai.visualize.answer import task_answer
 from candor_monai.visualize.results_files import read_results, results_schema, validate_results, write_results
 
 from . import synthetic
@@ -79,3 +81,11 @@ def test_schema_is_itself_valid():
 
     jsonschema.Draft202012Validator.check_schema(results_schema())
     json.dumps(results_schema())
+
+
+def test_results_of_the_first_version_are_read_by_every_later_one():
+    """The file is never written anew: a new version of the schema must still take it."""
+    document = read_results(Path(__file__).with_name("results_v1.json"))
+    assert document["schema_version"] == 1
+    assert {"D", "D_total_lo", "p_chance"} <= set(document["discordance"][0])
+    assert task_answer(document, document["discordance"][0]["task"]).headline
