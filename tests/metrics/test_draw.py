@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from candor_monai.metrics.draw import draws, effective_labels, excluded_candidates, shuffled_rows
+from candor_monai.metrics.draw import candidate_sets, draws, effective_labels, excluded_candidates, shuffled_rows
 from candor_monai.metrics.keyed_hash import keyed_rank
 from candor_monai.metrics.observations import Observations
 from candor_monai.metrics.options import Options
@@ -222,3 +222,14 @@ def test_reasons(labels, reason):
 def test_no_query_is_a_reason():
     seen = Observations([f"i{i}" for i in range(8)], np.arange(8)[:, None] % 2, ["edema"], test=np.arange(8) % 2 == 0)
     assert next(draws(seen, Options(k=1, queries="test"))).reason == "no query (test)"
+
+
+@pytest.mark.parametrize("sets", ["image", "patient"])
+@pytest.mark.parametrize("most", [2, 5, 4000])
+def test_candidate_sets_are_those_of_the_draw(sets, most):
+    seen, options = cohort(images=30), Options(k=1, sets=sets, max_candidates=most)
+    for draw in draws(seen, options):
+        pos, neg, reason = candidate_sets(seen, options, draw.finding, draw.group, draw.rows_pos, draw.rows_neg)
+        assert reason == draw.reason
+        assert [pos.tolist(), neg.tolist()] == [side.tolist() for side in draw.sets[0]]
+    assert candidate_sets(seen, options, "edema", "AP", pos[:0], pos[:0])[2] == "no labelled image"

@@ -12,7 +12,7 @@ import numpy as np
 from ...data.cohort import Cohort
 from ...data.encode_loader import EncodeLoader, EncodeRecords, cohort_sources
 from ...data.feature_store import FeatureStore, store_folder
-from ...utils import DecodeError, UserError
+from ...utils import DecodeError
 from ..opening import feature_fingerprint, open_pool
 from .conf import LabelOptions
 
@@ -137,8 +137,3 @@ class Encoding:
     def close(self) -> None:
         """End the decoding processes."""
         self._pool.close()
-
-
-def told(error: DecodeError | UserError) -> str:
-    """One line about an image that cannot be used."""
-    return f"{error} ({error.reason})" if isinstance(error, DecodeError) else str(error)

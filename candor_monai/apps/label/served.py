@@ -199,6 +199,8 @@ class Served:
             elif "reset" in step:
                 for name in list(state.recent) if step["reset"] is None else [step["reset"]]:
                     state.recent.pop(name, None)
+            else:
+                raise ValueError("no step")
         except (ValueError, KeyError, TypeError):
             state.skipped += 1
 

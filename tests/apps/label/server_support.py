@@ -129,7 +129,8 @@ class Server:
         """A plain request."""
         import requests
 
-        return requests.request(method, self.url + path, timeout=120, **how)
+        how.setdefault("timeout", 120)
+        return requests.request(method, self.url + path, **how)
 
     def idle(self) -> None:
         """Wait until no task runs in a process of its own: MONAI Label refuses a second one (429)."""
@@ -140,7 +141,7 @@ class Server:
 
     def score(self) -> dict[str, Any]:
         """Run the scoring method in the server's process."""
-        answer = self.request("POST", "/scoring/candor?run_sync=true", json={})
+        answer = self.request("POST", "/scoring/candor?run_sync=true", json={}, timeout=1800)
         assert answer.status_code == 200, answer.text + self.tail()
         scored: dict[str, Any] = answer.json()
         return scored
