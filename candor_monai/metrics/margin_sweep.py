@@ -135,7 +135,14 @@ def _block_means(
             item.side.candidates,
             (np.searchsorted(unserved, excluded[0][inside]), excluded[1][inside]),
         )
-        listed = nb.shortlist(space, queries.take(unserved), again, k, counts, lambda _: item.operand)
+        listed = nb.shortlist(
+            space,
+            queries.take(unserved),
+            again,
+            k,
+            counts,
+            lambda start, stop: item.operand.take(np.arange(start, stop)),
+        )
         largest[unserved] = nb.settle_together(rows, [again], [listed], k, order, counts)[0].similarities
     out = np.full(len(images), np.nan)
     enough = np.isfinite(largest[:, k - 1])

@@ -131,7 +131,7 @@ def shortlist(
     request: Request,
     k: int,
     counts: Counts,
-    prepare: Callable[[np.ndarray], Operand] | None = None,
+    prepare: Callable[[int, int], Operand] | None = None,
 ) -> Shortlist:
     """The candidates of each query that can be among its k nearest, by the scores and their error bound.
 
@@ -141,7 +141,7 @@ def shortlist(
         request: what is compared.
         k: neighbours.
         counts: is added to.
-        prepare: makes the operand of candidate rows; None: the space's own.
+        prepare: (start, stop) -> operand of ``request.candidates[start:stop]``; None: the space makes it.
     """
     total = len(request.candidates)
     pieces: list[tuple[np.ndarray, ...]] = []
@@ -150,7 +150,7 @@ def shortlist(
     excluded = _sorted_by_candidate(request.excluded)
     for start in range(0, total, _PART):
         stop = min(start + _PART, total)
-        part = (prepare or space.candidates)(request.candidates[start:stop])
+        part = space.candidates(request.candidates[start:stop]) if prepare is None else prepare(start, stop)
         low, high = np.searchsorted(excluded[1], (start, stop))
         error = space.error(part, queries)
         width = max(1, _SCORES // max(stop - start, 1))

@@ -96,7 +96,9 @@ class _Pool:
         if only is not None:
             request = _of_queries(request, only)
         queries = self.queries(request.queries)
-        return nb.shortlist(self.space, queries, request, k, counts, self.candidates)
+        return nb.shortlist(
+            self.space, queries, request, k, counts, lambda start, stop: self.candidates(request.candidates[start:stop])
+        )
 
 
 def _of_queries(request: Request, only: np.ndarray) -> Request:
