@@ -67,7 +67,7 @@ def cell_companions(
     with clock("conditional interval"):
         replicates = [_resampled(observations, options, cell) for cell in cells]
     with clock("total interval"):
-        splits = _split(features, observations, options, cells)
+        splits = total_splits(features, observations, options, cells)
     nulls: Sequence[NullReplicates | None] = [None] * len(cells)
     if options.permutation_test and options.permutations:
         with clock("permutation test"):
@@ -138,6 +138,35 @@ def write_q(rows: Sequence[dict[str, Any]]) -> None:
             row["q_chance"], row["q_family"] = q, name
 
 
+def total_splits(
+    features: Any, observations: Observations, options: Options, cells: Sequence[Cell]
+) -> list[dict[str, SplitReplicates]]:
+    """What D and the margin AUROC of every cell are in halves of the patients; empty where nothing can be estimated.
+
+    Args:
+        features: the stored rows, shape (N, d), float32.
+        observations: the cohort.
+        options: of the evaluation.
+        cells: from the exact engine.
+    """
+    if not options.total_interval:
+        return [{} for _ in cells]
+    bits = split_bits(observations.unit_names.tolist(), options.seed)
+    rank = keyed_hash(observations.digests, "scored in halves", options.seed)
+    same = options.by_patient
+    out: list[dict[str, SplitReplicates]] = []
+    for cell in cells:
+        made = {}
+        if cell.status != "insufficient":
+            made["D"] = total_replicates(cell, features, observations.units, bits, options.k, same)
+            if cell.margin is not None:
+                made["margin_auroc"] = total_margin_replicates(
+                    cell, features, observations.units, bits, rank, options.k, same
+                )
+        out.append(made)
+    return out
+
+
 def margin_of(cell: Cell) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """(scores, positive, rows) of the images that the margin classifier scores, or None."""
     if cell.margin is None:
@@ -164,27 +193,6 @@ def _resampled(observations: Observations, options: Options, cell: Cell) -> dict
     if scored is not None and scored[1].any() and not scored[1].all():
         place = np.searchsorted(present, units[scored[2]])
         out["margin_auroc"] = auroc_replicates(scored[0], scored[1], place, weights, out["D"])
-    return out
-
-
-def _split(
-    features: Any, observations: Observations, options: Options, cells: Sequence[Cell]
-) -> list[dict[str, SplitReplicates]]:
-    if not options.total_interval:
-        return [{} for _ in cells]
-    bits = split_bits(observations.unit_names.tolist(), options.seed)
-    rank = keyed_hash(observations.digests, "scored in halves", options.seed)
-    same = options.sets == "patient" or options.exclude_same_patient
-    out: list[dict[str, SplitReplicates]] = []
-    for cell in cells:
-        made = {}
-        if cell.status != "insufficient":
-            made["D"] = total_replicates(cell, features, observations.units, bits, options.k, same)
-            if cell.margin is not None:
-                made["margin_auroc"] = total_margin_replicates(
-                    cell, features, observations.units, bits, rank, options.k, same
-                )
-        out.append(made)
     return out
 
 

@@ -7,7 +7,7 @@ and exchanging the labels exchanges the sets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,7 @@ class Draw:
         group: name of the group.
         rows_pos: every positive image, shape (P,), int64, ascending.
         rows_neg: every negative image, shape (N,), int64, ascending.
-        sets: (R⁺, R⁻) of each draw, each of n rows in the order of the draw.
+        sets: (R⁺, R⁻) of each draw, each of n rows in the order of the draw; the further ones are drawn when asked for.
         queries: rows of the queries, shape (Q,), int64, ascending.
         query_label: their labels, shape (Q,), int8.
         reason: why nothing can be estimated, or None.
@@ -38,7 +38,7 @@ class Draw:
     group: str
     rows_pos: np.ndarray
     rows_neg: np.ndarray
-    sets: tuple[tuple[np.ndarray, np.ndarray], ...]
+    sets: Sequence[tuple[np.ndarray, np.ndarray]]
     queries: np.ndarray
     query_label: np.ndarray
     reason: str | None
@@ -183,8 +183,7 @@ def excluded_candidates(
     """
     count = len(queries)
     positive = labels == 1
-    by_patient = options.sets == "patient" or options.exclude_same_patient
-    codes = observations.units if by_patient else np.arange(len(observations))
+    codes = observations.units if options.by_patient else np.arange(len(observations))
     pos = same_code_pairs(codes, queries, cand_pos)
     neg = same_code_pairs(codes, queries, cand_neg)
     gone_pos = np.bincount(pos[0], minlength=count)
@@ -262,15 +261,9 @@ def _draw(
     n = set_size(observations, options, rows_pos, rows_neg)
     unit = "patients" if options.sets == "patient" and observations.patient is not None else "images"
     reason = _insufficient(options, n, unit, len(rows_pos), len(rows_neg), queries, label)
-    sets: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
+    sets: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     if reason is None:
-        sets = tuple(
-            (
-                _first(observations, options, rows_pos, draw_key(observations, options, finding, group, redraw), n),
-                _first(observations, options, rows_neg, draw_key(observations, options, finding, group, redraw), n),
-            )
-            for redraw in range(options.redraws)
-        )
+        sets = _DrawnSets(observations, options, (rows_pos, rows_neg), (finding, group), n)
     else:
         queries = queries[:0]
     return Draw(finding, group, rows_pos, rows_neg, sets, queries, label[queries], reason)
@@ -306,23 +299,75 @@ def _insufficient(
     return None
 
 
-def _first(
-    observations: Observations, options: Options, rows: np.ndarray, key: tuple[str | int, ...], n: int
-) -> np.ndarray:
-    digests = observations.digests[rows]
-    if options.sets == "image":
-        return rows[keyed_first(digests, n, "draw", *key)]
-    length = 2 * n
-    while True:
-        ranked = rows[keyed_first(digests, length, "draw", *key)]
-        ranked = ranked[np.sort(np.unique(observations.units[ranked], return_index=True)[1])]
-        if len(ranked) >= n or length >= len(rows):
-            return ranked[:n]
-        length *= 2
+class _DrawnSets(Sequence[tuple[np.ndarray, np.ndarray]]):
+    """(R⁺, R⁻) of each draw. The first is kept; a thousand further ones of many findings would fill the memory."""
+
+    def __init__(
+        self,
+        observations: Observations,
+        options: Options,
+        sides: tuple[np.ndarray, np.ndarray],
+        cell: tuple[str, str],
+        n: int,
+    ) -> None:
+        self._observations, self._options, self._cell, self._n = observations, options, cell, n
+        self._sides = sides
+        self._digests: list[np.ndarray] | None = None
+        self._kept = self._drawn([observations.digests[rows] for rows in sides], 0)
+
+    def __len__(self) -> int:
+        return self._options.redraws
+
+    def __getitem__(self, redraw: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[override]
+        if not 0 <= redraw < len(self):
+            raise IndexError(f"there are {len(self)} draws, not {redraw + 1}")
+        if not redraw:
+            return self._kept
+        if self._digests is None:
+            self._digests = [self._observations.digests[rows] for rows in self._sides]
+        return self._drawn(self._digests, redraw)
+
+    def _drawn(self, digests: list[np.ndarray], redraw: int) -> tuple[np.ndarray, np.ndarray]:
+        key = draw_key(self._observations, self._options, *self._cell, redraw)
+        pos, neg = (self._first(rows, known, key) for rows, known in zip(self._sides, digests, strict=True))
+        return pos, neg
+
+    def _first(self, rows: np.ndarray, digests: np.ndarray, key: tuple[str | int, ...]) -> np.ndarray:
+        n = self._n
+        if self._options.sets == "image":
+            return rows[keyed_first(digests, n, "draw", *key)]
+        units = self._observations.units
+        length = 2 * n
+        while True:
+            ranked = rows[keyed_first(digests, length, "draw", *key)]
+            ranked = ranked[_first_of_code(units[ranked], len(self._observations.unit_names))]
+            if len(ranked) >= n or length >= len(rows):
+                return ranked[:n]
+            length *= 2
+
+
+def _first_of_code(codes: np.ndarray, count: int) -> np.ndarray:
+    """Whether each code, below ``count``, is the first of its kind."""
+    place = np.empty(count, np.int64)
+    backwards = np.arange(len(codes) - 1, -1, -1)
+    place[codes[backwards]] = backwards
+    return place[codes] == np.arange(len(codes))
 
 
 def same_code_pairs(codes: np.ndarray, queries: np.ndarray, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(index of the query, index of the candidate) of every pair of one code."""
+    """(index of the query, index of the candidate) of every pair of one code.
+
+    Args:
+        codes: of each image, shape (N,), int64, whole numbers from 0.
+        queries: rows, int64.
+        candidates: rows, int64.
+    """
+    place = np.full(int(codes.max(initial=-1)) + 1, -1)
+    place[codes[candidates]] = np.arange(len(candidates))
+    if bool((place[codes[candidates]] == np.arange(len(candidates))).all()):
+        found = place[codes[queries]]
+        query = np.flatnonzero(found >= 0)
+        return query, found[query]
     by_code = np.argsort(codes[candidates], kind="stable")
     ranked = codes[candidates][by_code]
     start = np.searchsorted(ranked, codes[queries], side="left")
@@ -349,9 +394,8 @@ def _and_dropped(
     else:
         fraction = stable_fraction(observations.digests[queries[drop]], "balance", *key)
         place = np.floor(fraction * (last + 1)).astype(np.int64)
-    both = np.stack([np.concatenate([pairs[0], drop]), np.concatenate([pairs[1], place])])
-    query, candidate = np.unique(both, axis=1)
-    return query, candidate
+    both = np.unique(np.concatenate([pairs[0], drop]) * (last + 1) + np.concatenate([pairs[1], place]))
+    return both // (last + 1), both % (last + 1)
 
 
 def _isolated(labels: np.ndarray, uncertain: np.ndarray | None) -> np.ndarray:

@@ -93,8 +93,8 @@ def evaluate(features: Any, observations: Observations, options: Options | None 
     with clock("sweep"):
         for _, members in groupby(drawn, key=lambda draw: draw.group):
 
-            def answer(requests: Any, k: int) -> Any:
-                return search(rows, requests, k, observations.order, options, counts)
+            def answer(requests: Any, ks: Any) -> Any:
+                return search(rows, requests, ks, observations.order, options, counts)
 
             scored, grid = score_group(observations, options, list(members), answer, common)
             cells += scored

@@ -143,7 +143,7 @@ def _block_means(
             counts,
             lambda start, stop: item.operand.take(np.arange(start, stop)),
         )
-        largest[unserved] = nb.settle_together(rows, [again], [listed], k, order, counts)[0].similarities
+        largest[unserved] = nb.settle_together(rows, [again], [listed], [k], order, counts)[0].similarities
     out = np.full(len(images), np.nan)
     enough = np.isfinite(largest[:, k - 1])
     out[enough] = neighbour_mean(largest[enough], k)

@@ -38,6 +38,14 @@ class Request:
         default_factory=lambda: (np.empty(0, np.int64), np.empty(0, np.int64))
     )
 
+    def of_queries(self, only: np.ndarray) -> Request:
+        """The request of some of its queries: their places, ascending, int64."""
+        place = np.full(len(self.queries), -1)
+        place[only] = np.arange(len(only))
+        inside = place[self.excluded[0]] >= 0
+        pairs = (place[self.excluded[0][inside]], self.excluded[1][inside])
+        return Request(self.queries[only], self.candidates, pairs)
+
 
 @dataclass(frozen=True)
 class Neighbours:
@@ -122,7 +130,7 @@ def nearest(
         space = SweepSpace(rows, request.candidates, choose_precision(precision))
     queries = space.queries(request.queries)
     listed = shortlist(space, queries, request, k, counts)
-    return settle_together(rows, [request], [listed], k, order, counts)[0]
+    return settle_together(rows, [request], [listed], [k], order, counts)[0]
 
 
 def shortlist(
@@ -169,7 +177,7 @@ def settle_together(
     rows: FeatureRows,
     requests: Sequence[Request],
     listed: Sequence[Shortlist],
-    k: int,
+    ks: Sequence[int],
     order: np.ndarray,
     counts: Counts,
 ) -> list[Neighbours]:
@@ -179,7 +187,7 @@ def settle_together(
         rows: the features.
         requests: what is compared.
         listed: the shortlist of each.
-        k: neighbours.
+        ks: neighbours of each.
         order: place of each row among equal similarities, shape (N,), int64.
         counts: is added to.
     """
@@ -191,7 +199,7 @@ def settle_together(
     counts.settled += len(distinct)
     used = np.zeros(len(distinct), bool)
     out, start = [], 0
-    for request, short, row in zip(requests, listed, found_row, strict=True):
+    for request, short, k, row in zip(requests, listed, ks, found_row, strict=True):
         here = slice(start, start + len(row))
         similarities = np.full((len(request.queries), k), -np.inf)
         found = np.full((len(request.queries), k), -1, np.int64)
@@ -335,7 +343,7 @@ def _above(
         peaks, limit = _peaks_and_limit(space, scores, error, k, floor)
     limit = np.where(long, greatest_score(scores.dtype), limit)
     hit = peaks >= limit
-    crowded = hit.sum(axis=0) > LONG
+    crowded = hit.sum(axis=0) > LONG + k
     if crowded.any():
         long |= crowded
         hit &= ~crowded

@@ -12,10 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .keyed_hash import keyed_hash
-from .resampling import splitmix64
-
-_STEP = np.uint64(0x9E3779B97F4A7C15)
+from .keyed_hash import STEP, keyed_hash, splitmix64
 
 
 class PatientExchange:
@@ -80,7 +77,7 @@ class PatientExchange:
         return out
 
     def _orders(self, first: int, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        counter = np.arange(first + 1, first + count + 1, dtype=np.uint64)[:, None] * _STEP
+        counter = np.arange(first + 1, first + count + 1, dtype=np.uint64)[:, None] * STEP
         for members, start in self._blocks:
             yield members, np.argsort(splitmix64(start[None, :] + counter), axis=1, kind="stable")
 

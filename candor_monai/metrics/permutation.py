@@ -223,8 +223,7 @@ class _Group:
         self._place = np.full(len(observations), -1, np.int64)
         self._place[self.rows] = np.arange(len(self.rows))
         self.unit = np.unique(observations.units[self.rows], return_inverse=True)[1]
-        by_patient = options.sets == "patient" or options.exclude_same_patient
-        self.key = self.unit if by_patient else np.arange(len(self.rows))
+        self.key = self.unit if options.by_patient else np.arange(len(self.rows))
         self.single = len(np.unique(self.unit)) == len(self.unit)
         self.query_rank = _query_rank(observations, options, self.rows)
         self._features = features
