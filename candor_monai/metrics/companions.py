@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,11 @@ def cell_companions(
         clock: times the stages.
     """
     with clock("conditional interval"):
-        replicates = [_resampled(observations, options, cell) for cell in cells]
+        replicates = [
+            made
+            for _, members in groupby(cells, key=lambda cell: cell.group)
+            for made in _resampled(observations, options, list(members))
+        ]
     with clock("total interval"):
         splits = total_splits(features, observations, options, cells)
     nulls: Sequence[NullReplicates | None] = [None] * len(cells)
@@ -167,32 +172,26 @@ def total_splits(
     return out
 
 
-def margin_of(cell: Cell) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """(scores, positive, rows) of the images that the margin classifier scores, or None."""
-    if cell.margin is None:
-        return None
-    rows = np.concatenate([cell.rows_pos, cell.rows_neg])
-    positive = np.arange(len(rows)) < len(cell.rows_pos)
-    known = np.isfinite(cell.margin)
-    return cell.margin[known], positive[known], rows[known]
-
-
-def _resampled(observations: Observations, options: Options, cell: Cell) -> dict[str, Replicates]:
-    if not options.resamples or cell.status == "insufficient":
-        return {}
-    units, own = observations.units, cell.own
-    queries = cell.queries[own]
-    scored = margin_of(cell)
-    present = np.unique(units[queries if scored is None else np.concatenate([queries, scored[2]])])
+def _resampled(observations: Observations, options: Options, cells: Sequence[Cell]) -> list[dict[str, Replicates]]:
+    """Resamples of every cell of one group; the weights of its patients are drawn once."""
+    units = observations.units
+    out: list[dict[str, Replicates]] = [{} for _ in cells]
+    asked = [place for place, cell in enumerate(cells) if options.resamples and cell.status != "insufficient"]
+    if not asked:
+        return out
+    used = [units[rows] for cell in cells for rows in (cell.queries[cell.own], cell.scored[2])]
+    present = np.unique(np.concatenate(used))
     weights = patient_weights(observations.unit_names[present].tolist(), options.seed, options.resamples)
-    codes = np.searchsorted(present, units[queries])
-    out = {
-        "D": resample_mean(cell.dm[own] > 0, codes, weights),
-        "D_all": resample_mean(cell.dm_all[own] > 0, codes, weights),
-    }
-    if scored is not None and scored[1].any() and not scored[1].all():
-        place = np.searchsorted(present, units[scored[2]])
-        out["margin_auroc"] = auroc_replicates(scored[0], scored[1], place, weights, out["D"])
+    for place in asked:
+        cell = cells[place]
+        codes = np.searchsorted(present, units[cell.queries[cell.own]])
+        made = out[place]
+        made["D"] = resample_mean(cell.dm[cell.own] > 0, codes, weights)
+        made["D_all"] = resample_mean(cell.dm_all[cell.own] > 0, codes, weights)
+        scores, positive, rows = cell.scored
+        if positive.any() and not positive.all():
+            codes = np.searchsorted(present, units[rows])
+            made["margin_auroc"] = auroc_replicates(scores, positive, codes, weights, made["D"])
     return out
 
 

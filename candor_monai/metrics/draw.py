@@ -15,6 +15,7 @@ import numpy as np
 from .keyed_hash import keyed_first, keyed_rank, stable_fraction
 from .observations import Observations
 from .options import Options
+from .patient_exchange import exchangeable
 
 POOLED_GROUP = "pooled"
 
@@ -91,8 +92,8 @@ def draws(observations: Observations, options: Options) -> Iterator[Draw]:
     if options.queries == "test" and observations.test is None:
         raise ValueError("queries is 'test', but observations.test is None")
     labels = effective_labels(observations, options)
-    for name, rows, parts in _groups(observations, options.matched):
-        sampled = [_query_order(observations, options, part, part_name) for part_name, part in parts]
+    for name, rows, parts in groups(observations, options.matched):
+        sampled = [query_order(observations, options, part, part_name) for part_name, part in parts]
         for column in range(len(observations.findings)):
             yield _draw(observations, options, labels[:, column], column, name, rows, sampled)
 
@@ -138,26 +139,16 @@ def shuffled_rows(observations: Observations, how: str, seed: int) -> np.ndarray
     if how not in ("image", "patient"):
         raise ValueError(f"how is {how!r}: it must be 'image' or 'patient'")
     source = np.arange(len(observations))
-    by_id = np.argsort(observations.order)
     if how == "image":
+        by_id = np.argsort(observations.order)
         for code in range(len(observations.group_names)):
             rows = by_id[observations.group[by_id] == code]
             name = observations.group_names[code]
             source[rows] = rows[keyed_rank(observations.digests[rows], "shuffle", seed, observations.task, name)]
         return source
-    blocks: dict[tuple[str, tuple[tuple[int, int], ...]], list[int]] = {}
-    members = _images_by_unit(observations, by_id)
-    sites = observations.site
-    for unit, rows in enumerate(members):
-        codes, counts = np.unique(observations.group[rows], return_counts=True)
-        site = "" if sites is None else "\0".join(sorted({str(sites[row]) for row in rows}))
-        signature = tuple(zip(codes.tolist(), counts.tolist(), strict=True))
-        blocks.setdefault((site, signature), []).append(unit)
-    for units in blocks.values():
-        names = [str(observations.unit_names[unit]) for unit in units]
-        order = keyed_rank(names, "shuffle patients", seed, observations.task)
-        for taker, giver in zip(units, np.asarray(units)[order], strict=True):
-            source[members[taker]] = members[giver]
+    for members in exchangeable(observations.units, observations.group, observations.order, observations.site):
+        names = observations.unit_names[observations.units[members[:, 0]]].tolist()
+        source[members] = members[keyed_rank(names, "shuffle patients", seed, observations.task)]
     return source
 
 
@@ -228,10 +219,12 @@ def set_size(observations: Observations, options: Options, rows_pos: np.ndarray,
     return min(options.max_candidates, *sizes)
 
 
-def _groups(
-    observations: Observations, matched: bool
-) -> Iterator[tuple[str, np.ndarray, list[tuple[str, np.ndarray]]]]:
-    """(name, rows, its matched groups): the groups themselves, or one pooled group with the same queries."""
+def groups(observations: Observations, matched: bool) -> Iterator[tuple[str, np.ndarray, list[tuple[str, np.ndarray]]]]:
+    """What is compared within: the matched groups, or one pooled group with the same queries.
+
+    Yields:
+        name, rows (ascending, int64), and (name, rows) of each matched group in it.
+    """
     parts = [(name, np.flatnonzero(observations.group == code)) for code, name in enumerate(observations.group_names)]
     if matched:
         for name, rows in parts:
@@ -240,8 +233,8 @@ def _groups(
         yield POOLED_GROUP, np.arange(len(observations)), parts
 
 
-def _query_order(observations: Observations, options: Options, rows: np.ndarray, group: str) -> np.ndarray:
-    """The rows of a group in the order in which query images are sampled: one sample for all its findings."""
+def query_order(observations: Observations, options: Options, rows: np.ndarray, group: str) -> np.ndarray:
+    """The rows of a matched group in the order in which query images are sampled: one sample for all its findings."""
     return rows[keyed_rank(observations.digests[rows], "queries", options.seed, observations.task, group)]
 
 
@@ -369,12 +362,17 @@ def same_code_pairs(codes: np.ndarray, queries: np.ndarray, candidates: np.ndarr
         query = np.flatnonzero(found >= 0)
         return query, found[query]
     by_code = np.argsort(codes[candidates], kind="stable")
-    ranked = codes[candidates][by_code]
-    start = np.searchsorted(ranked, codes[queries], side="left")
-    count = np.searchsorted(ranked, codes[queries], side="right") - start
-    query = np.repeat(np.arange(len(queries)), count)
-    within = np.arange(len(query)) - np.repeat(np.cumsum(count) - count, count)
-    return query, by_code[np.repeat(start, count) + within]
+    query, at = matches(codes[queries], codes[candidates][by_code])
+    return query, by_code[at]
+
+
+def matches(wanted: np.ndarray, ranked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(place in ``wanted``, place in ``ranked``, which ascends) of every pair of equal values, by the first."""
+    start = np.searchsorted(ranked, wanted, side="left")
+    count = np.searchsorted(ranked, wanted, side="right") - start
+    place = np.repeat(np.arange(len(wanted)), count)
+    within = np.arange(len(place)) - np.repeat(np.cumsum(count) - count, count)
+    return place, np.repeat(start, count) + within
 
 
 def _and_dropped(
@@ -404,10 +402,3 @@ def _isolated(labels: np.ndarray, uncertain: np.ndarray | None) -> np.ndarray:
     alone = (labels == 1) & (count - other == 0)
     none = (labels == 0) & (count == 0)
     return np.where(alone | none, labels, np.int8(-1)).astype(np.int8)
-
-
-def _images_by_unit(observations: Observations, by_id: np.ndarray) -> list[np.ndarray]:
-    """The rows of each unit: by group, then in image-id order."""
-    order = by_id[np.lexsort((observations.group[by_id], observations.units[by_id]))]
-    edges = np.flatnonzero(np.diff(observations.units[order])) + 1
-    return np.split(order, edges)

@@ -207,10 +207,9 @@ def margin_scores(
 
 
 def _margin_sides(observations: Observations, options: Options, cell: Cell, place: int) -> list[Side]:
-    members = np.concatenate([cell.rows_pos, cell.rows_neg])
-    labels = (np.arange(len(members)) < len(cell.rows_pos)).astype(np.int8)
+    members, positive = cell.labelled
     key = draw_key(observations, options, cell.finding, cell.group, 0)
-    exclusions = excluded_candidates(observations, options, key, members, labels, cell.cand_pos, cell.cand_neg)
+    exclusions = excluded_candidates(observations, options, key, members, positive, cell.cand_pos, cell.cand_neg)
     return [
         Side(place, members, cell.cand_pos, exclusions.pos),
         Side(place, members, cell.cand_neg, exclusions.neg),

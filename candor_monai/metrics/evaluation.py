@@ -106,7 +106,7 @@ def evaluate(features: Any, observations: Observations, options: Options | None 
     parts = all_parts(rows.array, observations, options, cells, clock)
     return Evaluation(
         [part.row for part in parts],
-        _queries(observations, options, cells),
+        _queries(observations, cells),
         _candidates(observations, options, cells),
         grid_rows(observations, points),
         cells,
@@ -157,7 +157,7 @@ def _notes(observations: Observations) -> list[str]:
     return []
 
 
-def _queries(observations: Observations, options: Options, cells: Sequence[Cell]) -> dict[str, Any]:
+def _queries(observations: Observations, cells: Sequence[Cell]) -> dict[str, Any]:
     by_cell = [np.argsort(observations.order[cell.queries], kind="stable") for cell in cells]
 
     def column(name: str) -> np.ndarray:

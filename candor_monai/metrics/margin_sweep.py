@@ -13,6 +13,7 @@ import numpy as np
 
 from . import neighbours as nb
 from .discordance import neighbour_mean
+from .draw import matches
 from .neighbours import Counts, Request
 from .options import Options
 from .similarity import FeatureRows
@@ -152,11 +153,8 @@ def _block_means(
 
 def _excluded_in(item: _Prepared, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Excluded pairs of some images, by place among them."""
-    low = np.searchsorted(item.excluded[0], members, side="left")
-    count = np.searchsorted(item.excluded[0], members, side="right") - low
-    query = np.repeat(np.arange(len(members)), count)
-    within = np.arange(len(query)) - np.repeat(np.cumsum(count) - count, count)
-    return query, item.excluded[1][np.repeat(low, count) + within]
+    query, at = matches(members, item.excluded[0])
+    return query, item.excluded[1][at]
 
 
 def _listed(

@@ -389,11 +389,7 @@ def _trim(space: SweepSpace, pieces: list[tuple[np.ndarray, ...]], count: int, k
     least = lower_bound(space, value, error)
     by = np.lexsort((-least, query))
     query, candidate, value, error, least = query[by], candidate[by], value[by], error[by], least[by]
-    start = np.searchsorted(query, np.arange(count + 1))
-    size = np.diff(start)
-    floor = np.full(count, -np.inf)
-    full = size >= k
-    floor[full] = least[start[:-1][full] + k - 1]
+    floor = kth_floor(query, least, count, k)
     keep = upper_bound(space, value, error) >= floor[query]
     query, candidate = query[keep], candidate[keep]
     crowded = np.bincount(query, minlength=count) > LONG + k
@@ -402,6 +398,22 @@ def _trim(space: SweepSpace, pieces: list[tuple[np.ndarray, ...]], count: int, k
         keep = ~crowded[query]
         query, candidate = query[keep], candidate[keep]
     return Shortlist(query, candidate, np.flatnonzero(long))
+
+
+def kth_floor(query: np.ndarray, least: np.ndarray, count: int, k: int) -> np.ndarray:
+    """The k-th largest lower bound of each of ``count`` queries, −inf where there are fewer.
+
+    Args:
+        query: index of the query, shape (S,), int64, ascending.
+        least: lower bounds, shape (S,), float64, descending within a query.
+        count: queries.
+        k: neighbours.
+    """
+    start = np.searchsorted(query, np.arange(count + 1))
+    full = np.diff(start) >= k
+    floor = np.full(count, -np.inf)
+    floor[full] = least[start[:-1][full] + k - 1]
+    return floor
 
 
 def _largest(

@@ -303,18 +303,22 @@ def weighted_mean_replicates(parts: Sequence[Replicates], weights: Sequence[floa
     return Replicates(estimate, 1.0, np.where(known, values, 0.0), known.astype(np.float64))
 
 
-def percentile_interval(replicates: Replicates, min_patients: int = 0) -> Interval:
+def percentile_interval(
+    replicates: Replicates, min_patients: int = 0, who: str = "positive patients", nothing: str = "no query"
+) -> Interval:
     """The 2.5 % and 97.5 % percentiles of the resampled values, and their standard deviation.
 
     Args:
         replicates: a value with its resamples.
         min_patients: fewer patients than this get no interval (only where the number is known).
+        who: what the reason calls them.
+        nothing: the reason where there is no value.
     """
     estimate = replicates.estimate
     if estimate is None:
-        return Interval(reason="no query")
+        return Interval(reason=nothing)
     if replicates.patients is not None and replicates.patients < min_patients:
-        reason = f"fewer than {min_patients} positive patients ({replicates.patients})"
+        reason = f"fewer than {min_patients} {who} ({replicates.patients})"
         return Interval(estimate=estimate, reason=reason)
     values = replicates.values()
     known = values[np.isfinite(values)]

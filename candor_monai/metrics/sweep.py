@@ -228,7 +228,7 @@ def _limits(pool: _Pool, members: np.ndarray, queries: Operand, want: int, count
     table = _raw_scores(part, queries, torch.empty((len(sample), len(queries)), dtype=pool.space.dtype))
     counts.scored += table.size
     peaks = np.ascontiguousarray(_peaks(table).T)
-    place = max(1, len(peaks[0]) - max(4, round(want * len(sample) / len(members))))
+    place = max(0, len(peaks[0]) - max(4, round(want * len(sample) / len(members))))
     limit = np.partition(peaks, place, axis=1)[:, place]
     # bfloat16 bits compare as whole numbers only above zero; a query with a lower limit is not served.
     return np.where(limit > 0, limit, nb.greatest_score(limit.dtype)).astype(limit.dtype)
@@ -270,10 +270,7 @@ def _pick(
     local = kept.query[chosen]
     low = nb.lower_bound(space, kept.value[chosen], kept.error[local])
     by = np.lexsort((-low, local))
-    start = np.searchsorted(local, np.arange(len(chunk) + 1))
-    floor = np.full(len(chunk), -np.inf)
-    full = np.diff(start) >= k
-    floor[full] = low[by][start[:-1][full] + k - 1]
+    floor = nb.kth_floor(local, low[by], len(chunk), k)
     # Whatever was not kept has a score below the limit.
     served = np.isfinite(kept.limit)
     served[served] = floor[served] > nb.upper_bound(space, kept.limit[served], kept.error[served])
