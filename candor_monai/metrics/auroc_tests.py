@@ -8,6 +8,7 @@ import numpy as np
 from scipy import stats
 
 from . import roc
+from .multiplicity import studentised_p
 from .operating_point import check_scores
 from .resampling import MAX_EMPTY_SHARE, resample_auroc
 
@@ -57,24 +58,6 @@ def auroc(scores: np.ndarray, labels: np.ndarray) -> float | None:
     labels = np.asarray(labels)
     kept = labels >= 0
     return roc.auroc(np.asarray(scores)[kept], labels[kept] == 1)
-
-
-def auroc_interval(scores: np.ndarray, labels: np.ndarray, codes: np.ndarray, weights: np.ndarray) -> Auroc:
-    """An AUROC with its patient-bootstrap standard deviation and 95 % percentile interval.
-
-    Args:
-        scores: shape (N,), finite.
-        labels: shape (N,): 1, 0 or -1 (left out).
-        codes: row of ``weights`` of each image's patient, shape (N,), int64.
-        weights: shape (P, B), uint8, used as case weights.
-
-    Raises:
-        ValueError: shapes differ or a value is not allowed.
-
-    >>> auroc_interval(np.zeros(3), np.array([1, 1, 1]), np.arange(3), np.ones((3, 2), np.uint8)).reason
-    'no negative'
-    """
-    return paired_aurocs(np.asarray(scores)[None], labels, codes, weights)[0][0]
 
 
 def paired_aurocs(
@@ -140,7 +123,7 @@ def _paired(difference: float, resamples: np.ndarray, reference: bool) -> Paired
     sd, lo, hi, reason = spread(resamples)
     if sd is None:
         return PairedAuroc(difference, sd, lo, hi, None, reason)
-    return PairedAuroc(difference, sd, lo, hi, float(2 * stats.norm.sf(abs(difference) / sd)), None)
+    return PairedAuroc(difference, sd, lo, hi, studentised_p(difference, sd), None)
 
 
 def spread(

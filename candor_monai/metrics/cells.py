@@ -77,3 +77,17 @@ class Cell:
     def discordant(self) -> np.ndarray:
         """Whether each query is nearer the other label, shape (Q,), bool; a tie is concordant."""
         return np.where(self.own, self.dm > 0, self.dm < 0)
+
+    @property
+    def labelled(self) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, whether positive) of every labelled image, ``rows_pos`` before ``rows_neg``, int64 and bool."""
+        rows = np.concatenate([self.rows_pos, self.rows_neg])
+        return rows, np.arange(len(rows)) < len(self.rows_pos)
+
+    @property
+    def scored(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(margin, whether positive, row) of the images that have a margin, float64, bool and int64; none: empty."""
+        rows, positive = self.labelled
+        margin = np.full(len(rows), np.nan) if self.margin is None else self.margin
+        known = np.isfinite(margin)
+        return margin[known], positive[known], rows[known]

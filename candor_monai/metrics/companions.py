@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -72,9 +73,13 @@ def cell_companions(
         exchange: of the permutation test, where several calls share it.
     """
     with clock("conditional interval"):
-        replicates = [_resampled(observations, options, cell) for cell in cells]
+        replicates = [
+            made
+            for _, members in groupby(cells, key=lambda cell: cell.group)
+            for made in _resampled(observations, options, list(members))
+        ]
     with clock("total interval"):
-        splits = _split(features, observations, options, cells)
+        splits = total_splits(features, observations, options, cells)
     nulls: Sequence[NullReplicates | None] = [None] * len(cells)
     if options.permutation_test and options.permutations:
         with clock("permutation test"):
@@ -145,43 +150,22 @@ def write_q(rows: Sequence[dict[str, Any]]) -> None:
             row["q_chance"], row["q_family"] = q, name
 
 
-def margin_of(cell: Cell) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """(scores, positive, rows) of the images that the margin classifier scores, or None."""
-    if cell.margin is None:
-        return None
-    rows = np.concatenate([cell.rows_pos, cell.rows_neg])
-    positive = np.arange(len(rows)) < len(cell.rows_pos)
-    known = np.isfinite(cell.margin)
-    return cell.margin[known], positive[known], rows[known]
-
-
-def _resampled(observations: Observations, options: Options, cell: Cell) -> dict[str, Replicates]:
-    if not options.resamples or cell.status == "insufficient":
-        return {}
-    units, own = observations.units, cell.own
-    queries = cell.queries[own]
-    scored = margin_of(cell)
-    present = np.unique(units[queries if scored is None else np.concatenate([queries, scored[2]])])
-    weights = patient_weights(observations.unit_names[present].tolist(), options.seed, options.resamples)
-    codes = np.searchsorted(present, units[queries])
-    out = {
-        "D": resample_mean(cell.dm[own] > 0, codes, weights),
-        "D_all": resample_mean(cell.dm_all[own] > 0, codes, weights),
-    }
-    if scored is not None and scored[1].any() and not scored[1].all():
-        place = np.searchsorted(present, units[scored[2]])
-        out["margin_auroc"] = auroc_replicates(scored[0], scored[1], place, weights, out["D"])
-    return out
-
-
-def _split(
+def total_splits(
     features: Any, observations: Observations, options: Options, cells: Sequence[Cell]
 ) -> list[dict[str, SplitReplicates]]:
+    """What D and the margin AUROC of every cell are in halves of the patients; empty where nothing can be estimated.
+
+    Args:
+        features: the stored rows, shape (N, d), float32.
+        observations: the cohort.
+        options: of the evaluation.
+        cells: from the exact engine.
+    """
     if not options.total_interval:
         return [{} for _ in cells]
     bits = split_bits(observations.unit_names.tolist(), options.seed)
     rank = keyed_hash(observations.digests, "scored in halves", options.seed)
-    same = options.sets == "patient" or options.exclude_same_patient
+    same = options.by_patient
     out: list[dict[str, SplitReplicates]] = []
     for cell in cells:
         made = {}
@@ -192,6 +176,29 @@ def _split(
                     cell, features, observations.units, bits, rank, options.k, same
                 )
         out.append(made)
+    return out
+
+
+def _resampled(observations: Observations, options: Options, cells: Sequence[Cell]) -> list[dict[str, Replicates]]:
+    """Resamples of every cell of one group; the weights of its patients are drawn once."""
+    units = observations.units
+    out: list[dict[str, Replicates]] = [{} for _ in cells]
+    asked = [place for place, cell in enumerate(cells) if options.resamples and cell.status != "insufficient"]
+    if not asked:
+        return out
+    used = [units[rows] for cell in cells for rows in (cell.queries[cell.own], cell.scored[2])]
+    present = np.unique(np.concatenate(used))
+    weights = patient_weights(observations.unit_names[present].tolist(), options.seed, options.resamples)
+    for place in asked:
+        cell = cells[place]
+        codes = np.searchsorted(present, units[cell.queries[cell.own]])
+        made = out[place]
+        made["D"] = resample_mean(cell.dm[cell.own] > 0, codes, weights)
+        made["D_all"] = resample_mean(cell.dm_all[cell.own] > 0, codes, weights)
+        scores, positive, rows = cell.scored
+        if positive.any() and not positive.all():
+            codes = np.searchsorted(present, units[rows])
+            made["margin_auroc"] = auroc_replicates(scores, positive, codes, weights, made["D"])
     return out
 
 

@@ -7,7 +7,7 @@ and exchanging the labels exchanges the sets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from .keyed_hash import keyed_first, keyed_rank, stable_fraction
 from .observations import Observations
 from .options import Options
+from .patient_exchange import exchangeable
 
 POOLED_GROUP = "pooled"
 
@@ -28,7 +29,7 @@ class Draw:
         group: name of the group.
         rows_pos: every positive image, shape (P,), int64, ascending.
         rows_neg: every negative image, shape (N,), int64, ascending.
-        sets: (R⁺, R⁻) of each draw, each of n rows in the order of the draw.
+        sets: (R⁺, R⁻) of each draw, each of n rows in the order of the draw; the further ones are drawn when asked for.
         queries: rows of the queries, shape (Q,), int64, ascending.
         query_label: their labels, shape (Q,), int8.
         reason: why nothing can be estimated, or None.
@@ -38,7 +39,7 @@ class Draw:
     group: str
     rows_pos: np.ndarray
     rows_neg: np.ndarray
-    sets: tuple[tuple[np.ndarray, np.ndarray], ...]
+    sets: Sequence[tuple[np.ndarray, np.ndarray]]
     queries: np.ndarray
     query_label: np.ndarray
     reason: str | None
@@ -91,8 +92,8 @@ def draws(observations: Observations, options: Options) -> Iterator[Draw]:
     if options.queries == "test" and observations.test is None:
         raise ValueError("queries is 'test', but observations.test is None")
     labels = effective_labels(observations, options)
-    for name, rows, parts in _groups(observations, options.matched):
-        sampled = [_query_order(observations, options, part, part_name) for part_name, part in parts]
+    for name, rows, parts in groups(observations, options.matched):
+        sampled = [query_order(observations, options, part, part_name) for part_name, part in parts]
         for column in range(len(observations.findings)):
             yield _draw(observations, options, labels[:, column], column, name, rows, sampled)
 
@@ -138,26 +139,16 @@ def shuffled_rows(observations: Observations, how: str, seed: int) -> np.ndarray
     if how not in ("image", "patient"):
         raise ValueError(f"how is {how!r}: it must be 'image' or 'patient'")
     source = np.arange(len(observations))
-    by_id = np.argsort(observations.order)
     if how == "image":
+        by_id = np.argsort(observations.order)
         for code in range(len(observations.group_names)):
             rows = by_id[observations.group[by_id] == code]
             name = observations.group_names[code]
             source[rows] = rows[keyed_rank(observations.digests[rows], "shuffle", seed, observations.task, name)]
         return source
-    blocks: dict[tuple[str, tuple[tuple[int, int], ...]], list[int]] = {}
-    members = _images_by_unit(observations, by_id)
-    sites = observations.site
-    for unit, rows in enumerate(members):
-        codes, counts = np.unique(observations.group[rows], return_counts=True)
-        site = "" if sites is None else "\0".join(sorted({str(sites[row]) for row in rows}))
-        signature = tuple(zip(codes.tolist(), counts.tolist(), strict=True))
-        blocks.setdefault((site, signature), []).append(unit)
-    for units in blocks.values():
-        names = [str(observations.unit_names[unit]) for unit in units]
-        order = keyed_rank(names, "shuffle patients", seed, observations.task)
-        for taker, giver in zip(units, np.asarray(units)[order], strict=True):
-            source[members[taker]] = members[giver]
+    for members in exchangeable(observations.units, observations.group, observations.order, observations.site):
+        names = observations.unit_names[observations.units[members[:, 0]]].tolist()
+        source[members] = members[keyed_rank(names, "shuffle patients", seed, observations.task)]
     return source
 
 
@@ -183,8 +174,7 @@ def excluded_candidates(
     """
     count = len(queries)
     positive = labels == 1
-    by_patient = options.sets == "patient" or options.exclude_same_patient
-    codes = observations.units if by_patient else np.arange(len(observations))
+    codes = observations.units if options.by_patient else np.arange(len(observations))
     pos = same_code_pairs(codes, queries, cand_pos)
     neg = same_code_pairs(codes, queries, cand_neg)
     gone_pos = np.bincount(pos[0], minlength=count)
@@ -254,18 +244,16 @@ def candidate_sets(
     reason = _too_few(observations, options, n, len(rows_pos), len(rows_neg))
     if reason is not None:
         return rows_pos[:0], rows_neg[:0], reason
-    key = draw_key(observations, options, finding, group, 0)
-    return (
-        _first(observations, options, rows_pos, key, n),
-        _first(observations, options, rows_neg, key, n),
-        None,
-    )
+    pos, neg = _DrawnSets(observations, options, (rows_pos, rows_neg), (finding, group), n)[0]
+    return pos, neg, None
 
 
-def _groups(
-    observations: Observations, matched: bool
-) -> Iterator[tuple[str, np.ndarray, list[tuple[str, np.ndarray]]]]:
-    """(name, rows, its matched groups): the groups themselves, or one pooled group with the same queries."""
+def groups(observations: Observations, matched: bool) -> Iterator[tuple[str, np.ndarray, list[tuple[str, np.ndarray]]]]:
+    """What is compared within: the matched groups, or one pooled group with the same queries.
+
+    Yields:
+        name, rows (ascending, int64), and (name, rows) of each matched group in it.
+    """
     parts = [(name, np.flatnonzero(observations.group == code)) for code, name in enumerate(observations.group_names)]
     if matched:
         for name, rows in parts:
@@ -274,8 +262,8 @@ def _groups(
         yield POOLED_GROUP, np.arange(len(observations)), parts
 
 
-def _query_order(observations: Observations, options: Options, rows: np.ndarray, group: str) -> np.ndarray:
-    """The rows of a group in the order in which query images are sampled: one sample for all its findings."""
+def query_order(observations: Observations, options: Options, rows: np.ndarray, group: str) -> np.ndarray:
+    """The rows of a matched group in the order in which query images are sampled: one sample for all its findings."""
     return rows[keyed_rank(observations.digests[rows], "queries", options.seed, observations.task, group)]
 
 
@@ -296,15 +284,9 @@ def _draw(
     reason = _too_few(observations, options, n, len(rows_pos), len(rows_neg))
     if reason is None and not (label[queries] == 1).any():
         reason = f"no query ({options.queries})"
-    sets: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
+    sets: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     if reason is None:
-        sets = tuple(
-            (
-                _first(observations, options, rows_pos, draw_key(observations, options, finding, group, redraw), n),
-                _first(observations, options, rows_neg, draw_key(observations, options, finding, group, redraw), n),
-            )
-            for redraw in range(options.redraws)
-        )
+        sets = _DrawnSets(observations, options, (rows_pos, rows_neg), (finding, group), n)
     else:
         queries = queries[:0]
     return Draw(finding, group, rows_pos, rows_neg, sets, queries, label[queries], reason)
@@ -338,30 +320,87 @@ def _too_few(observations: Observations, options: Options, n: int, positives: in
     return None
 
 
-def _first(
-    observations: Observations, options: Options, rows: np.ndarray, key: tuple[str | int, ...], n: int
-) -> np.ndarray:
-    digests = observations.digests[rows]
-    if options.sets == "image":
-        return rows[keyed_first(digests, n, "draw", *key)]
-    length = 2 * n
-    while True:
-        ranked = rows[keyed_first(digests, length, "draw", *key)]
-        ranked = ranked[np.sort(np.unique(observations.units[ranked], return_index=True)[1])]
-        if len(ranked) >= n or length >= len(rows):
-            return ranked[:n]
-        length *= 2
+class _DrawnSets(Sequence[tuple[np.ndarray, np.ndarray]]):
+    """(R⁺, R⁻) of each draw. The first is kept; a thousand further ones of many findings would fill the memory."""
+
+    def __init__(
+        self,
+        observations: Observations,
+        options: Options,
+        sides: tuple[np.ndarray, np.ndarray],
+        cell: tuple[str, str],
+        n: int,
+    ) -> None:
+        self._observations, self._options, self._cell, self._n = observations, options, cell, n
+        self._sides = sides
+        self._digests: list[np.ndarray] | None = None
+        self._kept = self._drawn([observations.digests[rows] for rows in sides], 0)
+
+    def __len__(self) -> int:
+        return self._options.redraws
+
+    def __getitem__(self, redraw: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[override]
+        if not 0 <= redraw < len(self):
+            raise IndexError(f"there are {len(self)} draws, not {redraw + 1}")
+        if not redraw:
+            return self._kept
+        if self._digests is None:
+            self._digests = [self._observations.digests[rows] for rows in self._sides]
+        return self._drawn(self._digests, redraw)
+
+    def _drawn(self, digests: list[np.ndarray], redraw: int) -> tuple[np.ndarray, np.ndarray]:
+        key = draw_key(self._observations, self._options, *self._cell, redraw)
+        pos, neg = (self._first(rows, known, key) for rows, known in zip(self._sides, digests, strict=True))
+        return pos, neg
+
+    def _first(self, rows: np.ndarray, digests: np.ndarray, key: tuple[str | int, ...]) -> np.ndarray:
+        n = self._n
+        if self._options.sets == "image":
+            return rows[keyed_first(digests, n, "draw", *key)]
+        units = self._observations.units
+        length = 2 * n
+        while True:
+            ranked = rows[keyed_first(digests, length, "draw", *key)]
+            ranked = ranked[_first_of_code(units[ranked], len(self._observations.unit_names))]
+            if len(ranked) >= n or length >= len(rows):
+                return ranked[:n]
+            length *= 2
+
+
+def _first_of_code(codes: np.ndarray, count: int) -> np.ndarray:
+    """Whether each code, below ``count``, is the first of its kind."""
+    place = np.empty(count, np.int64)
+    backwards = np.arange(len(codes) - 1, -1, -1)
+    place[codes[backwards]] = backwards
+    return place[codes] == np.arange(len(codes))
 
 
 def same_code_pairs(codes: np.ndarray, queries: np.ndarray, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(index of the query, index of the candidate) of every pair of one code."""
+    """(index of the query, index of the candidate) of every pair of one code.
+
+    Args:
+        codes: of each image, shape (N,), int64, whole numbers from 0.
+        queries: rows, int64.
+        candidates: rows, int64.
+    """
+    place = np.full(int(codes.max(initial=-1)) + 1, -1)
+    place[codes[candidates]] = np.arange(len(candidates))
+    if bool((place[codes[candidates]] == np.arange(len(candidates))).all()):
+        found = place[codes[queries]]
+        query = np.flatnonzero(found >= 0)
+        return query, found[query]
     by_code = np.argsort(codes[candidates], kind="stable")
-    ranked = codes[candidates][by_code]
-    start = np.searchsorted(ranked, codes[queries], side="left")
-    count = np.searchsorted(ranked, codes[queries], side="right") - start
-    query = np.repeat(np.arange(len(queries)), count)
-    within = np.arange(len(query)) - np.repeat(np.cumsum(count) - count, count)
-    return query, by_code[np.repeat(start, count) + within]
+    query, at = matches(codes[queries], codes[candidates][by_code])
+    return query, by_code[at]
+
+
+def matches(wanted: np.ndarray, ranked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(place in ``wanted``, place in ``ranked``, which ascends) of every pair of equal values, by the first."""
+    start = np.searchsorted(ranked, wanted, side="left")
+    count = np.searchsorted(ranked, wanted, side="right") - start
+    place = np.repeat(np.arange(len(wanted)), count)
+    within = np.arange(len(place)) - np.repeat(np.cumsum(count) - count, count)
+    return place, np.repeat(start, count) + within
 
 
 def _and_dropped(
@@ -381,9 +420,8 @@ def _and_dropped(
     else:
         fraction = stable_fraction(observations.digests[queries[drop]], "balance", *key)
         place = np.floor(fraction * (last + 1)).astype(np.int64)
-    both = np.stack([np.concatenate([pairs[0], drop]), np.concatenate([pairs[1], place])])
-    query, candidate = np.unique(both, axis=1)
-    return query, candidate
+    both = np.unique(np.concatenate([pairs[0], drop]) * (last + 1) + np.concatenate([pairs[1], place]))
+    return both // (last + 1), both % (last + 1)
 
 
 def _isolated(labels: np.ndarray, uncertain: np.ndarray | None) -> np.ndarray:
@@ -392,10 +430,3 @@ def _isolated(labels: np.ndarray, uncertain: np.ndarray | None) -> np.ndarray:
     alone = (labels == 1) & (count - other == 0)
     none = (labels == 0) & (count == 0)
     return np.where(alone | none, labels, np.int8(-1)).astype(np.int8)
-
-
-def _images_by_unit(observations: Observations, by_id: np.ndarray) -> list[np.ndarray]:
-    """The rows of each unit: by group, then in image-id order."""
-    order = by_id[np.lexsort((observations.group[by_id], observations.units[by_id]))]
-    edges = np.flatnonzero(np.diff(observations.units[order])) + 1
-    return np.split(order, edges)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
 from .cells import Cell
-from .discordance import discordance_margin, neighbour_mean, tie_rate
-from .draw import Draw, Exclusions, draw_key, excluded_candidates, same_code_pairs
+from .compared_draw import ComparedDraw, compare, margins
+from .discordance import tie_rate
+from .draw import Draw, draw_key, excluded_candidates, same_code_pairs
 from .margin_sweep import Side, nearest_means
-from .neighbours import Counts, Neighbours, Request
+from .neighbours import Counts, Request
 from .observations import Observations
 from .options import Options
+from .redraws import Margins, Redraws, Search
 from .similarity import FeatureRows
-
-#: Answers requests: (requests, number of neighbours) -> neighbours.
-Search = Callable[[Sequence[Request], int], list[Neighbours]]
 
 
 @dataclass(frozen=True)
@@ -40,16 +39,6 @@ class GridPoint:
     dm: np.ndarray
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """A draw cut to n candidates a side, with the queries it leaves."""
-
-    redraw: int
-    n: int
-    exclusions: Exclusions
-    kept: np.ndarray
-
-
 def score_group(
     observations: Observations, options: Options, drawn: Sequence[Draw], search: Search, common: int | None
 ) -> tuple[list[Cell], list[GridPoint]]:
@@ -62,22 +51,25 @@ def score_group(
         search: answers requests.
         common: set size of ``D_common``, or None.
     """
-    most = max((options.k, *options.ks))
+    ks = sorted({options.k, *options.ks})
     requests: list[Request] = []
     plans = []
     for draw in drawn:
         compared = [] if draw.reason else _compared(observations, options, draw, common)
-        first = len(requests)
+        plans.append((compared, len(requests)))
         if compared:
             requests += _whole_group(observations, options, draw)
         for item in compared:
-            requests += _sides(draw, item)
-        plans.append((compared, first))
-    answers = search(requests, most)
+            requests += item.requests()
+    redraws = Redraws(observations, options, drawn, ks)
+    answers = search([*requests, *redraws.requests], [ks[-1]] * len(requests) + redraws.depths)
+    further = redraws.margins(answers[len(requests) :], search)
     cells, grid = [], []
-    for draw, (compared, first) in zip(drawn, plans, strict=True):
-        cells.append(_cell(options, draw, compared, answers[first:], common))
-        grid += _grid(options, draw, compared, answers[first + 2 :])
+    for draw, (compared, first), redrawn in zip(drawn, plans, further, strict=True):
+        found = [answer.similarities for answer in answers[first : first + 2 + 2 * len(compared)]]
+        cells.append(_cell(options, draw, compared, found, redrawn, common))
+        if compared and (options.ks or options.sizes):
+            grid += _grid(options, draw, compared, found[2:], redrawn, common)
     return cells, grid
 
 
@@ -102,22 +94,13 @@ def insufficient_cell(draw: Draw, reason: str, dropped: int = 0) -> Cell:
     )
 
 
-def _compared(observations: Observations, options: Options, draw: Draw, common: int | None) -> list[_Compared]:
-    """The draw itself first, then the common size, the further draws, and the grid."""
-    plan = [(0, draw.n)]
+def _compared(observations: Observations, options: Options, draw: Draw, common: int | None) -> list[ComparedDraw]:
+    """The first draw: itself, then at the common size, and at the sizes of the grid."""
+    sizes = [draw.n]
     if common is not None and common < draw.n:
-        plan.append((0, common))
-    plan += [(redraw, draw.n) for redraw in range(1, len(draw.sets))]
-    sizes = [size for size in options.sizes if size < draw.n]
-    plan += [(redraw, size) for redraw in range(len(draw.sets)) for size in sizes if (redraw, size) not in plan]
-    out = []
-    for redraw, size in plan:
-        pos, neg = (side[:size] for side in draw.sets[redraw])
-        key = draw_key(observations, options, draw.finding, draw.group, redraw)
-        exclusions = excluded_candidates(observations, options, key, draw.queries, draw.query_label, pos, neg)
-        kept = (exclusions.left_pos >= options.k) & (exclusions.left_neg >= options.k)
-        out.append(_Compared(redraw, size, exclusions, kept))
-    return out
+        sizes.append(common)
+    sizes += [size for size in options.sizes if size < draw.n and size not in sizes]
+    return [compare(observations, options, draw, 0, size) for size in sizes]
 
 
 def _whole_group(observations: Observations, options: Options, draw: Draw) -> list[Request]:
@@ -129,38 +112,31 @@ def _whole_group(observations: Observations, options: Options, draw: Draw) -> li
     ]
 
 
-def _sides(draw: Draw, item: _Compared) -> list[Request]:
-    pos, neg = (side[: item.n] for side in draw.sets[item.redraw])
-    return [Request(draw.queries, pos, item.exclusions.pos), Request(draw.queries, neg, item.exclusions.neg)]
-
-
-def _margins(answers: Sequence[Neighbours], kept: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    c_pos, c_neg = (neighbour_mean(side.similarities[kept], k) for side in answers[:2])
-    return c_pos, c_neg, discordance_margin(c_pos, c_neg)
-
-
 def _cell(
-    options: Options, draw: Draw, compared: list[_Compared], answers: Sequence[Neighbours], common: int | None
+    options: Options,
+    draw: Draw,
+    compared: list[ComparedDraw],
+    found: Sequence[np.ndarray],
+    redrawn: Margins,
+    common: int | None,
 ) -> Cell:
+    """The cell, from the similarities to the whole group and to each of ``compared``, positives before negatives."""
     if draw.reason:
         return insufficient_cell(draw, draw.reason)
-    kept = compared[0].kept
+    kept = compared[0].kept(options.k)
     dropped = int((~kept).sum())
     own = draw.query_label == 1
     if not (kept & own).any():
         return insufficient_cell(
             draw, f"every query is left with fewer than k = {options.k} candidates a side", dropped
         )
-    sides = _margins(answers[2:4], kept, options.k)
-    whole = _margins(answers[:2], kept, options.k)
+    sides = margins(found[2:4], kept, options.k)
+    whole = margins(found[:2], kept, options.k)
     at_common = None if common is None or common > draw.n else sides[2]
-    redraws = []
-    for place, item in enumerate(compared[1:], start=1):
-        answer = answers[2 + 2 * place : 4 + 2 * place]
-        if item.redraw == 0 and item.n == common:
-            at_common = _spread(answer, item.kept, options.k)[kept]
-        elif item.redraw and item.n == draw.n:
-            redraws.append(_spread(answer, item.kept, options.k)[kept])
+    for place, item in enumerate(compared[1:], start=2):
+        if item.n == common:
+            at_common = item.dm(found[2 * place : 2 * place + 2], options.k)[kept]
+    redraws = [dm[options.k][kept] for (_, n), dm in redrawn.items() if n == draw.n]
     ties = tie_rate(sides[2][own[kept]]) or 0.0
     tied = ties > options.tie_limit
     return Cell(
@@ -184,26 +160,30 @@ def _cell(
     )
 
 
-def _spread(answers: Sequence[Neighbours], kept: np.ndarray, k: int) -> np.ndarray:
-    """DM over all queries, NaN where the set leaves fewer than k candidates."""
-    out = np.full(len(kept), np.nan)
-    out[kept] = _margins(answers, kept, k)[2]
-    return out
-
-
-def _grid(options: Options, draw: Draw, compared: list[_Compared], answers: Sequence[Neighbours]) -> list[GridPoint]:
+def _grid(
+    options: Options,
+    draw: Draw,
+    compared: list[ComparedDraw],
+    found: Sequence[np.ndarray],
+    redrawn: Margins,
+    common: int | None,
+) -> list[GridPoint]:
+    """D at every k, set size and draw."""
+    ks = sorted({options.k, *options.ks})
+    first = {
+        (0, item.n): {k: item.dm(found[2 * place : 2 * place + 2], k) for k in ks}
+        for place, item in enumerate(compared)
+    }
+    sizes = [size for size in options.sizes if size < draw.n]
+    plan = [(0, draw.n), *((0, size) for size in sizes if size == common)]
+    plan += [(redraw, draw.n) for redraw in range(1, len(draw.sets))]
+    plan += [(redraw, size) for redraw in range(len(draw.sets)) for size in sizes if (redraw, size) not in plan]
+    own = draw.query_label == 1
     points = []
-    if options.ks or options.sizes:
-        sizes = {draw.n, *options.sizes}
-        for place, item in enumerate(compared):
-            if item.n not in sizes:
-                continue
-            pair = answers[2 * place : 2 * place + 2]
-            own = draw.query_label == 1
-            for k in sorted({options.k, *options.ks}):
-                kept = own & (item.n > k) & (item.exclusions.left_pos >= k) & (item.exclusions.left_neg >= k)
-                dm = _margins(pair, kept, k)[2]
-                points.append(GridPoint(draw.finding, draw.group, item.redraw, k, item.n, dm))
+    for redraw, n in plan:
+        for k, dm in (redrawn[redraw, n] if redraw else first[0, n]).items():
+            kept = own & np.isfinite(dm) & (n > k)
+            points.append(GridPoint(draw.finding, draw.group, redraw, k, n, dm[kept]))
     return points
 
 
@@ -227,10 +207,9 @@ def margin_scores(
 
 
 def _margin_sides(observations: Observations, options: Options, cell: Cell, place: int) -> list[Side]:
-    members = np.concatenate([cell.rows_pos, cell.rows_neg])
-    labels = (np.arange(len(members)) < len(cell.rows_pos)).astype(np.int8)
+    members, positive = cell.labelled
     key = draw_key(observations, options, cell.finding, cell.group, 0)
-    exclusions = excluded_candidates(observations, options, key, members, labels, cell.cand_pos, cell.cand_neg)
+    exclusions = excluded_candidates(observations, options, key, members, positive, cell.cand_pos, cell.cand_neg)
     return [
         Side(place, members, cell.cand_pos, exclusions.pos),
         Side(place, members, cell.cand_neg, exclusions.neg),

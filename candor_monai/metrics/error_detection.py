@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
+from .similarity import checked_unit
+
 K = 5
 # Float64 values held at once while neighbours are settled.
 BLOCK_VALUES = 2**23
@@ -73,7 +75,6 @@ class TiedGaussians:
 
     means: np.ndarray
     factor: np.ndarray
-    shrinkage: float
 
 
 def fit_tied_gaussians(features: np.ndarray, positive: np.ndarray) -> TiedGaussians:
@@ -92,10 +93,10 @@ def fit_tied_gaussians(features: np.ndarray, positive: np.ndarray) -> TiedGaussi
     centred = np.array(features, dtype=np.float64)
     means = np.stack([centred[~positive].mean(axis=0), centred[positive].mean(axis=0)])
     centred -= means[positive.astype(np.int64)]
-    covariance, shrinkage = ledoit_wolf(centred)
+    covariance, _ = ledoit_wolf(centred)
     if not np.trace(covariance) > 0:
         raise ValueError("features do not vary within the classes")
-    return TiedGaussians(means, np.linalg.cholesky(covariance), shrinkage)
+    return TiedGaussians(means, np.linalg.cholesky(covariance))
 
 
 def ledoit_wolf(centred: np.ndarray) -> tuple[np.ndarray, float]:
@@ -151,7 +152,7 @@ class ReferenceSet:
     def __init__(self, features: np.ndarray) -> None:
         import faiss
 
-        self.unit = _unit(features, "features")
+        self.unit = checked_unit(features, "features")
         self.index = faiss.IndexFlatIP(self.unit.shape[1])
         self.index.add(self.unit.astype(np.float32))
         # d terms of a dot product of two rounded unit rows
@@ -175,7 +176,7 @@ class ReferenceSet:
         """
         if not 0 < k <= len(self):
             raise ValueError(f"k is {k}, must be between 1 and the {len(self)} reference rows")
-        unit = _unit(queries, "queries")
+        unit = checked_unit(queries, "queries")
         wanted = min(len(self), 4 * k + 16)
         cosines, rows = np.empty((len(unit), k)), np.empty((len(unit), k), dtype=np.int64)
         block = max(1, BLOCK_VALUES // max(wanted * unit.shape[1], len(self)))
@@ -239,14 +240,3 @@ def proxy_margin(c_pos: np.ndarray, c_neg: np.ndarray, decisions: np.ndarray) ->
     """
     margin = np.asarray(c_neg, dtype=np.float64) - np.asarray(c_pos, dtype=np.float64)
     return np.where(np.asarray(decisions, dtype=np.bool_), margin, -margin)
-
-
-def _unit(features: np.ndarray, name: str) -> np.ndarray:
-    values = np.asarray(features, dtype=np.float64)
-    if values.ndim != 2:
-        raise ValueError(f"{name} must be a matrix, has shape {values.shape}")
-    norms = np.sqrt((values**2).sum(axis=1, keepdims=True))
-    bad = np.flatnonzero(~(np.isfinite(norms[:, 0]) & (norms[:, 0] > 0)))
-    if len(bad):
-        raise ValueError(f"{name}[{bad[0]}] is zero or not finite")
-    return values / norms

@@ -168,8 +168,8 @@ def score_groups(
             if group not in wanted:
                 continue
 
-            def answer(requests: Any, k: int) -> Any:
-                return search(rows, requests, k, observations.order, options, counts)
+            def answer(requests: Any, ks: Any) -> Any:
+                return search(rows, requests, ks, observations.order, options, counts)
 
             scored, grid = score_group(observations, options, list(members), answer, plan.common)
             cells += scored
@@ -211,7 +211,7 @@ def put_together(
         table = all_parts(observations, options, cells, companions)
     return Evaluation(
         [part.row for part in table],
-        _queries(observations, options, cells),
+        _queries(observations, cells),
         _candidates(observations, options, cells),
         grid_rows(observations, points),
         cells,
@@ -261,7 +261,7 @@ def _notes(observations: Observations) -> list[str]:
     return []
 
 
-def _queries(observations: Observations, options: Options, cells: Sequence[Cell]) -> dict[str, Any]:
+def _queries(observations: Observations, cells: Sequence[Cell]) -> dict[str, Any]:
     by_cell = [np.argsort(observations.order[cell.queries], kind="stable") for cell in cells]
 
     def column(name: str) -> np.ndarray:

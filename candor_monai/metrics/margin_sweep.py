@@ -13,6 +13,7 @@ import numpy as np
 
 from . import neighbours as nb
 from .discordance import neighbour_mean
+from .draw import matches
 from .neighbours import Counts, Request
 from .options import Options
 from .similarity import FeatureRows
@@ -135,8 +136,15 @@ def _block_means(
             item.side.candidates,
             (np.searchsorted(unserved, excluded[0][inside]), excluded[1][inside]),
         )
-        listed = nb.shortlist(space, queries.take(unserved), again, k, counts, lambda _: item.operand)
-        largest[unserved] = nb.settle_together(rows, [again], [listed], k, order, counts)[0].similarities
+        listed = nb.shortlist(
+            space,
+            queries.take(unserved),
+            again,
+            k,
+            counts,
+            lambda start, stop: item.operand.take(np.arange(start, stop)),
+        )
+        largest[unserved] = nb.settle_together(rows, [again], [listed], [k], order, counts)[0].similarities
     out = np.full(len(images), np.nan)
     enough = np.isfinite(largest[:, k - 1])
     out[enough] = neighbour_mean(largest[enough], k)
@@ -145,11 +153,8 @@ def _block_means(
 
 def _excluded_in(item: _Prepared, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Excluded pairs of some images, by place among them."""
-    low = np.searchsorted(item.excluded[0], members, side="left")
-    count = np.searchsorted(item.excluded[0], members, side="right") - low
-    query = np.repeat(np.arange(len(members)), count)
-    within = np.arange(len(query)) - np.repeat(np.cumsum(count) - count, count)
-    return query, item.excluded[1][np.repeat(low, count) + within]
+    query, at = matches(members, item.excluded[0])
+    return query, item.excluded[1][at]
 
 
 def _listed(

@@ -5,7 +5,7 @@ Source: Benjamini and Hochberg 1995, "Controlling the false discovery rate".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import stats
@@ -39,16 +39,6 @@ def benjamini_hochberg(p: Sequence[float | None]) -> list[float | None]:
     for place, value in zip(order.tolist(), q.tolist(), strict=True):
         out[rows[place]] = value
     return out
-
-
-def adjust_families(families: Mapping[str, Sequence[float | None]]) -> dict[str, list[float | None]]:
-    """q-values of several named families, each corrected on its own.
-
-    Examples:
-        >>> adjust_families({"chance": [0.02, 0.04], "pairs": [0.04]})
-        {'chance': [0.04, 0.04], 'pairs': [0.04]}
-    """
-    return {name: benjamini_hochberg(p) for name, p in families.items()}
 
 
 def studentised_p(estimate: float, sd: float, null: float = 0.0, freedom: float | None = None) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from .draw import same_code_pairs
+from .similarity import unit_rows
 
 _BLOCK = 1024
 
@@ -48,7 +49,7 @@ class NearestLists:
         self._queries = queries
         self._units = units
         self._key = units if same_patient else np.arange(len(units))
-        base = _unit_rows(features, candidates)
+        base = unit_rows(features, candidates)
         self._centre = base.mean(axis=0)
         self._base = torch.from_numpy(base - self._centre)
         self._half = 0.5 * (self._base * self._base).sum(dim=1)
@@ -71,7 +72,7 @@ class NearestLists:
         for start in range(0, len(which), _BLOCK):
             part = slice(start, start + _BLOCK)
             rows = self._queries[which[part]]
-            point = torch.from_numpy(_unit_rows(self._features, rows) - self._centre)
+            point = torch.from_numpy(unit_rows(self._features, rows) - self._centre)
             product = torch.addmm(self._half[None, :], point, self._base.T, alpha=-1)
             product += 0.5 * (point * point).sum(dim=1, keepdim=True)
             far = product.to(torch.float32)
@@ -82,8 +83,3 @@ class NearestLists:
             index[part] = place.numpy()
         index[np.isinf(distance)] = len(self)
         return index, distance
-
-
-def _unit_rows(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    taken = np.asarray(features[rows], dtype=np.float64)
-    return taken / np.sqrt(np.einsum("nd,nd->n", taken, taken))[:, None]

@@ -38,6 +38,14 @@ class Request:
         default_factory=lambda: (np.empty(0, np.int64), np.empty(0, np.int64))
     )
 
+    def of_queries(self, only: np.ndarray) -> Request:
+        """The request of some of its queries: their places, ascending, int64."""
+        place = np.full(len(self.queries), -1)
+        place[only] = np.arange(len(only))
+        inside = place[self.excluded[0]] >= 0
+        pairs = (place[self.excluded[0][inside]], self.excluded[1][inside])
+        return Request(self.queries[only], self.candidates, pairs)
+
 
 @dataclass(frozen=True)
 class Neighbours:
@@ -122,7 +130,7 @@ def nearest(
         space = SweepSpace(rows, request.candidates, choose_precision(precision))
     queries = space.queries(request.queries)
     listed = shortlist(space, queries, request, k, counts)
-    return settle_together(rows, [request], [listed], k, order, counts)[0]
+    return settle_together(rows, [request], [listed], [k], order, counts)[0]
 
 
 def shortlist(
@@ -131,7 +139,7 @@ def shortlist(
     request: Request,
     k: int,
     counts: Counts,
-    prepare: Callable[[np.ndarray], Operand] | None = None,
+    prepare: Callable[[int, int], Operand] | None = None,
 ) -> Shortlist:
     """The candidates of each query that can be among its k nearest, by the scores and their error bound.
 
@@ -141,7 +149,7 @@ def shortlist(
         request: what is compared.
         k: neighbours.
         counts: is added to.
-        prepare: makes the operand of candidate rows; None: the space's own.
+        prepare: (start, stop) -> operand of ``request.candidates[start:stop]``; None: the space makes it.
     """
     total = len(request.candidates)
     pieces: list[tuple[np.ndarray, ...]] = []
@@ -150,7 +158,7 @@ def shortlist(
     excluded = _sorted_by_candidate(request.excluded)
     for start in range(0, total, _PART):
         stop = min(start + _PART, total)
-        part = (prepare or space.candidates)(request.candidates[start:stop])
+        part = space.candidates(request.candidates[start:stop]) if prepare is None else prepare(start, stop)
         low, high = np.searchsorted(excluded[1], (start, stop))
         error = space.error(part, queries)
         width = max(1, _SCORES // max(stop - start, 1))
@@ -169,7 +177,7 @@ def settle_together(
     rows: FeatureRows,
     requests: Sequence[Request],
     listed: Sequence[Shortlist],
-    k: int,
+    ks: Sequence[int],
     order: np.ndarray,
     counts: Counts,
 ) -> list[Neighbours]:
@@ -179,7 +187,7 @@ def settle_together(
         rows: the features.
         requests: what is compared.
         listed: the shortlist of each.
-        k: neighbours.
+        ks: neighbours of each.
         order: place of each row among equal similarities, shape (N,), int64.
         counts: is added to.
     """
@@ -191,7 +199,7 @@ def settle_together(
     counts.settled += len(distinct)
     used = np.zeros(len(distinct), bool)
     out, start = [], 0
-    for request, short, row in zip(requests, listed, found_row, strict=True):
+    for request, short, k, row in zip(requests, listed, ks, found_row, strict=True):
         here = slice(start, start + len(row))
         similarities = np.full((len(request.queries), k), -np.inf)
         found = np.full((len(request.queries), k), -1, np.int64)
@@ -335,7 +343,7 @@ def _above(
         peaks, limit = _peaks_and_limit(space, scores, error, k, floor)
     limit = np.where(long, greatest_score(scores.dtype), limit)
     hit = peaks >= limit
-    crowded = hit.sum(axis=0) > LONG
+    crowded = hit.sum(axis=0) > LONG + k
     if crowded.any():
         long |= crowded
         hit &= ~crowded
@@ -381,11 +389,7 @@ def _trim(space: SweepSpace, pieces: list[tuple[np.ndarray, ...]], count: int, k
     least = lower_bound(space, value, error)
     by = np.lexsort((-least, query))
     query, candidate, value, error, least = query[by], candidate[by], value[by], error[by], least[by]
-    start = np.searchsorted(query, np.arange(count + 1))
-    size = np.diff(start)
-    floor = np.full(count, -np.inf)
-    full = size >= k
-    floor[full] = least[start[:-1][full] + k - 1]
+    floor = kth_floor(query, least, count, k)
     keep = upper_bound(space, value, error) >= floor[query]
     query, candidate = query[keep], candidate[keep]
     crowded = np.bincount(query, minlength=count) > LONG + k
@@ -394,6 +398,22 @@ def _trim(space: SweepSpace, pieces: list[tuple[np.ndarray, ...]], count: int, k
         keep = ~crowded[query]
         query, candidate = query[keep], candidate[keep]
     return Shortlist(query, candidate, np.flatnonzero(long))
+
+
+def kth_floor(query: np.ndarray, least: np.ndarray, count: int, k: int) -> np.ndarray:
+    """The k-th largest lower bound of each of ``count`` queries, −inf where there are fewer.
+
+    Args:
+        query: index of the query, shape (S,), int64, ascending.
+        least: lower bounds, shape (S,), float64, descending within a query.
+        count: queries.
+        k: neighbours.
+    """
+    start = np.searchsorted(query, np.arange(count + 1))
+    full = np.diff(start) >= k
+    floor = np.full(count, -np.inf)
+    floor[full] = least[start[:-1][full] + k - 1]
+    return floor
 
 
 def _largest(

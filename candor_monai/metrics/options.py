@@ -94,6 +94,11 @@ class Options:
     pool_missing: bool = False
     precision: str = "auto"
 
+    @property
+    def by_patient(self) -> bool:
+        """Whether a query meets no candidate of its patient in the drawn sets; else only its own image is left out."""
+        return self.sets == "patient" or self.exclude_same_patient
+
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
             value = getattr(self, name)

@@ -8,15 +8,12 @@ likely as what was seen. A patient whom nobody matches stays as it is and is cou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
 
-from .keyed_hash import keyed_hash
-from .resampling import splitmix64
-
-_STEP = np.uint64(0x9E3779B97F4A7C15)
+from .keyed_hash import STEP, keyed_hash, splitmix64
 
 
 class PatientExchange:
@@ -52,7 +49,7 @@ class PatientExchange:
         start = keyed_hash([str(name) for name in unit_names], "exchange", *key)
         self._blocks: list[tuple[np.ndarray, np.ndarray]] = []
         self.movable = np.zeros(self.images, bool)
-        for members in _classes(units, group, order, site):
+        for members in exchangeable(units, group, order, site):
             if len(members) > 1:
                 self._blocks.append((members, start[units[members[:, 0]]]))
                 self.movable[members.ravel()] = True
@@ -79,32 +76,23 @@ class PatientExchange:
             shape (count, N), int64, each row a permutation.
         """
         out = np.tile(np.arange(self.images), (count, 1))
-        for members, order in self._orders(first, count):
-            out[:, members] = members[order]
-        return out
-
-    def destinations(self, first: int, count: int) -> np.ndarray:
-        """The inverse of `sources`: in exchange b, the labels of image i go to image `result[b, i]`.
-
-        Returns:
-            shape (count, N), int64, each row a permutation.
-        """
-        out = np.tile(np.arange(self.images), (count, 1))
-        rows = np.arange(count)[:, None, None]
-        for members, order in self._orders(first, count):
-            out[rows, members[order]] = members[None]
-        return out
-
-    def _orders(self, first: int, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        counter = np.arange(first + 1, first + count + 1, dtype=np.uint64)[:, None] * _STEP
+        counter = np.arange(first + 1, first + count + 1, dtype=np.uint64)[:, None] * STEP
         for members, start in self._blocks:
-            yield members, np.argsort(splitmix64(start[None, :] + counter), axis=1, kind="stable")
+            out[:, members] = members[np.argsort(splitmix64(start[None, :] + counter), axis=1, kind="stable")]
+        return out
 
 
-def _classes(
+def exchangeable(
     units: np.ndarray, group: np.ndarray, order: np.ndarray, site: Sequence[str] | np.ndarray | None
 ) -> list[np.ndarray]:
-    """Rows of the images of patients who may be exchanged, one array (patients, images) a signature."""
+    """Rows of the images of patients who may be exchanged, one array (patients, images) a signature.
+
+    Args:
+        units, group, order, site: as in `PatientExchange`.
+
+    Returns:
+        arrays of rows, int64: patients by their code, the images of each by group, then in image-id order.
+    """
     rows = np.lexsort((order, group, units))
     edges = np.flatnonzero(np.diff(units[rows])) + 1
     starts, ends = np.concatenate([[0], edges]), np.concatenate([edges, [len(rows)]])

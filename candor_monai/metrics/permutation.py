@@ -19,13 +19,14 @@ import numpy as np
 import torch
 
 from .cells import Cell
-from .draw import POOLED_GROUP, draw_key, effective_labels
+from .draw import draw_key, effective_labels, groups, query_order
 from .keyed_hash import keyed_rank, stable_fraction
 from .null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists
 from .observations import Observations
 from .options import Options
 from .patient_exchange import PatientExchange
 from .resampling import MIN_POSITIVE_PATIENTS, Replicates, pool_replicates, weighted_mean_replicates
+from .similarity import unit_rows
 
 MIN_CANDIDATES = 20
 MIN_MOVABLE = 0.8
@@ -90,21 +91,23 @@ def permutation_replicates(
         features: the stored rows, shape (N, d).
         observations: the cohort.
         options: of the evaluation.
-        exchange: from `cohort_exchange`, when several encoders share it.
+        exchange: of the cohort's patients, where several calls share it.
         early_stop: stop a cell when both tails hold `ENOUGH_IN_TAIL` exchanges.
 
     Returns:
         one item a cell, in order.
     """
-    exchange = exchange or cohort_exchange(observations, options)
+    if exchange is None:
+        exchange = cohort_exchange(observations, options)
     labels = effective_labels(observations, options)
-    groups: dict[str, _Group] = {}
-    states = []
-    for cell in cells:
-        if cell.group not in groups:
-            groups[cell.group] = _Group(cell.group, features, observations, options)
-        states.append(_CellNull(cell, groups[cell.group], labels, observations, options, exchange))
-    for group in groups.values():
+    asked = {cell.group for cell in cells}
+    known = {
+        name: _Group(rows, parts, features, observations, options)
+        for name, rows, parts in groups(observations, options.matched)
+        if name in asked
+    }
+    states = [_CellNull(cell, known[cell.group], labels, observations, options, exchange) for cell in cells]
+    for group in known.values():
         group.prepare([state for state in states if state.group is group and state.listed])
     done = 0
     while done < options.permutations and any(state.running for state in states):
@@ -112,7 +115,7 @@ def permutation_replicates(
         step = max(1, min(CHECK_EVERY, options.memory_bytes // (64 * len(observations)), end - done))
         for first in range(done, end, step):
             count = min(step, end - first)
-            for group in groups.values():
+            for group in known.values():
                 running = [state for state in states if state.group is group and state.running]
                 if running:
                     moved = group.exchanged(exchange, first, count)
@@ -213,22 +216,30 @@ def _fixed(positives: int, movable: int) -> str | None:
 class _Group:
     """The images of one group: positions, patients, distances between them."""
 
-    def __init__(self, name: str, features: np.ndarray, observations: Observations, options: Options) -> None:
-        everybody = np.arange(len(observations))
-        code = None if name == POOLED_GROUP and not options.matched else observations.group_names.index(name)
-        self.rows = everybody if code is None else np.flatnonzero(observations.group == code)
+    def __init__(
+        self,
+        rows: np.ndarray,
+        parts: Sequence[tuple[str, np.ndarray]],
+        features: np.ndarray,
+        observations: Observations,
+        options: Options,
+    ) -> None:
+        self.rows = rows
         self._place = np.full(len(observations), -1, np.int64)
         self._place[self.rows] = np.arange(len(self.rows))
         self.unit = np.unique(observations.units[self.rows], return_inverse=True)[1]
-        by_patient = options.sets == "patient" or options.exclude_same_patient
-        self.key = self.unit if by_patient else np.arange(len(self.rows))
+        self.key = self.unit if options.by_patient else np.arange(len(self.rows))
         self.single = len(np.unique(self.unit)) == len(self.unit)
-        self.query_rank = _query_rank(observations, options, self.rows)
+        #: Place of each image in the query order of its matched group.
+        self.query_rank = np.empty(len(rows), np.int64)
+        for name, part in parts:
+            order = query_order(observations, options, part, name)
+            self.query_rank[self._place[order]] = np.arange(len(part))
         self._features = features
         self._matrix: np.ndarray | None = None
         self._points: torch.Tensor | None = None
         self._memory = options.memory_bytes // 2
-        self._centre = _unit_rows(features, self.rows[: min(len(self.rows), MAX_LISTED)]).mean(axis=0)
+        self._centre = unit_rows(features, self.rows[: min(len(self.rows), MAX_LISTED)]).mean(axis=0)
         self.lists: NullLists | None = None
         self._exchange: PatientExchange | None = None
 
@@ -296,7 +307,7 @@ class _Group:
         out = np.empty((len(positions), np.shape(self._features)[1]), np.float32)
         for start in range(0, len(positions), MAX_LISTED):
             part = slice(start, start + MAX_LISTED)
-            out[part] = _unit_rows(self._features, self.rows[positions[part]]) - self._centre
+            out[part] = unit_rows(self._features, self.rows[positions[part]]) - self._centre
         return torch.from_numpy(out)
 
 
@@ -368,7 +379,7 @@ class _CellNull:
         """Score some further exchanges, given as positions in the group, shape (B, images)."""
         cohorts = Relabelled(
             self._queries(destinations),
-            self._first(self._ranked(destinations[:, self._positive]), None),
+            self._positives(destinations),
             self._negatives(sources),
         )
         if self.listed and self.group.lists is not None:
@@ -400,19 +411,29 @@ class _CellNull:
 
     def _queries(self, destinations: np.ndarray) -> np.ndarray:
         """The queries of each exchange: eligible new positives, in query order, shape (B, Q), −1 for none."""
-        images = destinations[:, self._positive]
-        allowed = self._allowed_label[self._positive][None, :] & self._allowed_image[images]
+        images = destinations.take(self._positive, axis=1)
+        allowed = self._allowed_label[self._positive][None, :] & self._allowed_image.take(images)
+        rank = self.group.query_rank.take(images)
         if self.listed:
-            allowed &= self.group.query_rank[images] < MAX_LISTED
-        last = len(self.group.rows)
-        rank = np.where(allowed, self.group.query_rank[images], last)
-        order = np.argsort(rank, axis=1, kind="stable")[:, : self._most]
-        queries = np.take_along_axis(images, order, axis=1)
-        queries[np.take_along_axis(rank, order, axis=1) == last] = -1
+            allowed &= rank < MAX_LISTED
+        # The rank with the place behind it, in one number: the first few of them in order, without sorting the rest.
+        key = np.where(allowed, rank << 32, _LAST) | np.arange(images.shape[1])
+        key = _smallest(key, self._most)
+        queries = np.take_along_axis(images, key & 0xFFFFFFFF, axis=1)
+        queries[key >= _LAST] = -1
         return queries[:, (queries >= 0).any(axis=0)]
 
-    def _ranked(self, images: np.ndarray) -> np.ndarray:
-        return self._order[np.sort(self._rank[images], axis=1)]
+    def _positives(self, destinations: np.ndarray) -> np.ndarray:
+        rank = self._rank.take(destinations.take(self._positive, axis=1))
+        # Of several images a patient more than the first n are needed.
+        length = self._cell.n if self._options.sets == "image" or self.group.single else 2 * self._cell.n
+        while True:
+            try:
+                return self._first(self._order.take(_smallest(rank, length)), None)
+            except _TooShort:
+                if length >= rank.shape[1]:
+                    raise
+                length *= 2
 
     def _first(self, images: np.ndarray, wanted: np.ndarray | None) -> np.ndarray:
         """The first n of ranked images, of each patient the first only, shape (B, n); short rows raise."""
@@ -440,17 +461,16 @@ class _TooShort(Exception):
     """The part of the draw looked at does not hold n candidates."""
 
 
+def _smallest(values: np.ndarray, count: int) -> np.ndarray:
+    """The smallest of each row, in order, shape (B, at most count)."""
+    if count < values.shape[1]:
+        values = np.partition(values, count - 1, axis=1)[:, :count]
+    return np.sort(values, axis=1)
+
+
 _LIST_OVERHEAD = 8
-
-
-def _query_rank(observations: Observations, options: Options, rows: np.ndarray) -> np.ndarray:
-    """Place of each image in the query order of its matched group, shape (len(rows),), int64."""
-    rank = np.empty(len(rows), np.int64)
-    for code, name in enumerate(observations.group_names):
-        mine = np.flatnonzero(observations.group[rows] == code)
-        order = keyed_rank(observations.digests[rows[mine]], "queries", options.seed, observations.task, name)
-        rank[mine[order]] = np.arange(len(mine))
-    return rank
+# Above every rank with its place.
+_LAST = np.int64(2**62)
 
 
 def _eligible(
@@ -491,8 +511,3 @@ def _first_of_unit(units: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     out = np.empty(units.shape, bool)
     np.put_along_axis(out, order, first, axis=1)
     return out
-
-
-def _unit_rows(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    taken = np.asarray(features[rows], dtype=np.float64)
-    return taken / np.sqrt(np.einsum("nd,nd->n", taken, taken))[:, None]

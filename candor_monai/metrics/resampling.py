@@ -21,7 +21,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import gammainc
 
-from .keyed_hash import keyed_hash
+from .keyed_hash import STEP, keyed_hash, splitmix64
 
 MIN_POSITIVE_PATIENTS = 10
 MAX_EMPTY_SHARE = 0.01
@@ -152,20 +152,13 @@ def uniform_bits(patients: Sequence[str], key: tuple[str | int, ...], draws: int
     start = keyed_hash(ids.tolist(), *key) if len(ids) else np.empty(0, np.uint64)
     words = -(-draws // 4)
     out = np.empty((len(ids), 4 * words), np.uint16)
-    counter = np.arange(1, words + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    counter = np.arange(1, words + 1, dtype=np.uint64) * STEP
     for block in range(0, len(ids), 4096):
         rows = slice(block, min(block + 4096, len(ids)))
         word = splitmix64(start[rows, None] + counter[None, :])
         for part in range(4):
             out[rows, part::4] = (word >> np.uint64(16 * part)).astype(np.uint16)
     return out[:, :draws]
-
-
-def splitmix64(word: np.ndarray) -> np.ndarray:
-    """The output function of SplitMix64 (Steele, Lea and Flood 2014): uint64 in, well mixed uint64 out."""
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))
 
 
 def resample_mean(values: np.ndarray, patient_codes: np.ndarray, weights: np.ndarray) -> Replicates:
@@ -310,18 +303,22 @@ def weighted_mean_replicates(parts: Sequence[Replicates], weights: Sequence[floa
     return Replicates(estimate, 1.0, np.where(known, values, 0.0), known.astype(np.float64))
 
 
-def percentile_interval(replicates: Replicates, min_patients: int = 0) -> Interval:
+def percentile_interval(
+    replicates: Replicates, min_patients: int = 0, who: str = "positive patients", nothing: str = "no query"
+) -> Interval:
     """The 2.5 % and 97.5 % percentiles of the resampled values, and their standard deviation.
 
     Args:
         replicates: a value with its resamples.
         min_patients: fewer patients than this get no interval (only where the number is known).
+        who: what the reason calls them.
+        nothing: the reason where there is no value.
     """
     estimate = replicates.estimate
     if estimate is None:
-        return Interval(reason="no query")
+        return Interval(reason=nothing)
     if replicates.patients is not None and replicates.patients < min_patients:
-        reason = f"fewer than {min_patients} positive patients ({replicates.patients})"
+        reason = f"fewer than {min_patients} {who} ({replicates.patients})"
         return Interval(estimate=estimate, reason=reason)
     values = replicates.values()
     known = values[np.isfinite(values)]

@@ -18,6 +18,7 @@ from scipy import stats
 
 from .keyed_hash import keyed_rank
 from .resampling import Interval, Replicates, patient_weights, percentile_interval
+from .similarity import checked_unit
 
 MIN_PATIENTS = 10
 MAX_PAIRS = 4096
@@ -49,7 +50,6 @@ class Retention:
         difference: mean of ρ_control − ρ over the images with a control; positive where the finding matters more.
         baseline: c, the mean similarity of different patients' images.
         standardised, standardised_control: (ρ − c)/(1 − c); none where 1 − c is below ``MIN_SPREAD``.
-        per_image: columns ``row, rho, rho_control`` (NaN without a control), for tables and figures.
     """
 
     n_images: int
@@ -64,7 +64,6 @@ class Retention:
     baseline: Interval
     standardised: Interval
     standardised_control: Interval
-    per_image: dict[str, np.ndarray]
 
     def row(self) -> dict[str, Any]:
         """The numbers as columns of ``retention.csv``; undefined ones are None."""
@@ -101,7 +100,7 @@ def cosine(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     >>> cosine(np.array([[1.0, 0.0], [1.0, 1.0]]), np.array([[2.0, 0.0], [1.0, -1.0]])).tolist()
     [1.0, 0.0]
     """
-    a, b = _unit(first, "first"), _unit(second, "second")
+    a, b = checked_unit(first, "first"), checked_unit(second, "second")
     if a.shape != b.shape:
         raise ValueError(f"first has shape {a.shape}, second {b.shape}")
     return np.clip((a * b).sum(axis=1), -1.0, 1.0)
@@ -181,7 +180,6 @@ def retention(
         baseline=_interval(base, "no two patients"),
         standardised=_interval(_standardised(box, base), alike),
         standardised_control=_interval(_standardised(paired, base), alike if len(paired_rows) else "no control"),
-        per_image={"row": np.arange(n), "rho": rho, "rho_control": rho_control},
     )
 
 
@@ -262,17 +260,6 @@ def share_lowered_more(differences: Mapping[str, float | None]) -> tuple[int, in
     return sum(value > 0 for value in known), len(known)
 
 
-def _unit(features: np.ndarray, name: str) -> np.ndarray:
-    values = np.asarray(features, dtype=np.float64)
-    if values.ndim != 2:
-        raise ValueError(f"{name} must have shape (n, d), not {values.shape}")
-    norms = np.sqrt((values**2).sum(axis=1))
-    bad = np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
-    if len(bad):
-        raise ValueError(f"{name}: row {bad[0]} is zero or not finite")
-    return values / norms[:, None]
-
-
 def _mean(values: np.ndarray, weights: np.ndarray, patients: int) -> Replicates:
     """A mean and its resampled values, weights (n, B) in a fixed order."""
     counts = weights.astype(np.float64)
@@ -311,9 +298,4 @@ def _standardised(mean: Replicates, base: Replicates) -> Replicates:
 
 def _interval(replicates: Replicates, nothing: str) -> Interval:
     """The interval over patients; ``nothing`` is the reason where there is no value."""
-    found = percentile_interval(replicates, MIN_PATIENTS)
-    if found.estimate is None:
-        return Interval(reason=nothing)
-    if found.reason and found.reason.startswith("fewer than"):
-        return Interval(estimate=found.estimate, reason=f"fewer than {MIN_PATIENTS} patients ({replicates.patients})")
-    return found
+    return percentile_interval(replicates, MIN_PATIENTS, "patients", nothing)

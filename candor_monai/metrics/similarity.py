@@ -145,6 +145,32 @@ class FeatureRows:
         return out / scale
 
 
+def checked_unit(features: np.ndarray, name: str) -> np.ndarray:
+    """Rows divided by their norms, in float64; for values that need not be those of :class:`FeatureRows` to the bit.
+
+    Args:
+        features: shape (n, d).
+        name: what error messages call it.
+
+    Raises:
+        ValueError: not two-dimensional, or a row is zero or not finite; names the first such row.
+    """
+    values = np.asarray(features, dtype=np.float64)
+    if values.ndim != 2:
+        raise ValueError(f"{name} has shape {values.shape}: (rows, dimension) is needed")
+    norms = np.sqrt((values**2).sum(axis=1))
+    wrong = np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
+    if len(wrong):
+        raise ValueError(f"{name}[{wrong[0]}] is zero or not finite")
+    return values / norms[:, None]
+
+
+def unit_rows(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Some rows, known to be finite and not zero, divided by their norms, float64."""
+    taken = np.asarray(features[rows], dtype=np.float64)
+    return taken / np.sqrt(np.einsum("nd,nd->n", taken, taken))[:, None]
+
+
 def in_threads(fill: Callable[[tuple[int, int]], None], count: int, block: int) -> None:
     """Call ``fill`` on spans of ``range(count)``, in as many threads as PyTorch uses; short work in one.
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 
-from .discordance import discordance_margin, neighbour_mean
-from .draw import draw_key, draws, excluded_candidates
-from .neighbours import Request, nearest
+from .compared_draw import compare
+from .discordance import discordance_margin
+from .draw import draws
+from .margin_sweep import Side, nearest_means
+from .neighbours import Counts
 from .observations import Observations
 from .options import Options
 from .similarity import FeatureRows
@@ -43,27 +46,24 @@ def split_margins(features: np.ndarray, observations: Observations, options: Opt
     Raises:
         ValueError: the observations have no test split, or a feature is zero or not finite.
     """
-    options = replace(options, queries="test", redraws=1, ks=(), sizes=())
+    options = replace(options, queries="test", redraws=1)
     rows = FeatureRows(features)
     dm = np.full(observations.labels.shape, np.nan)
     reasons: dict[tuple[str, str], str] = {}
     dropped: dict[tuple[str, str], int] = {}
-    for draw in draws(observations, options):
-        cell = (draw.finding, draw.group)
-        if draw.reason:
-            reasons[cell] = draw.reason
-            continue
-        positive, negative = draw.sets[0]
-        key = draw_key(observations, options, *cell, 0)
-        out = excluded_candidates(observations, options, key, draw.queries, draw.query_label, positive, negative)
-        kept = (out.left_pos >= options.k) & (out.left_neg >= options.k)
-        dropped[cell] = int((~kept).sum())
-        c_pos, c_neg = (
-            neighbour_mean(found.similarities[kept], options.k)
-            for found in (
-                nearest(rows, Request(draw.queries, side, pairs), options.k, order=observations.order)
-                for side, pairs in ((positive, out.pos), (negative, out.neg))
-            )
-        )
-        dm[draw.queries[kept], observations.finding_index(draw.finding)] = discordance_margin(c_pos, c_neg)
+    for _, members in groupby(draws(observations, options), key=lambda draw: draw.group):
+        drawn = list(members)
+        reasons |= {(draw.finding, draw.group): draw.reason for draw in drawn if draw.reason}
+        drawn = [draw for draw in drawn if not draw.reason]
+        sides = [
+            Side(cell, request.queries, request.candidates, request.excluded)
+            for cell, draw in enumerate(drawn)
+            for request in compare(observations, options, draw, 0, draw.n).requests()
+        ]
+        means = nearest_means(rows, sides, options, Counts(), observations.order)
+        for draw, c_pos, c_neg in zip(drawn, means[::2], means[1::2], strict=True):
+            kept = np.isfinite(c_pos) & np.isfinite(c_neg)
+            dropped[draw.finding, draw.group] = int((~kept).sum())
+            column = observations.finding_index(draw.finding)
+            dm[draw.queries[kept], column] = discordance_margin(c_pos[kept], c_neg[kept])
     return SplitMargins(dm, reasons, dropped)

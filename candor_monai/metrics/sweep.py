@@ -24,6 +24,8 @@ from .sweep_space import Operand, SweepSpace, choose_precision
 _MANY = 16384
 # A request must hold at least this share of the group, or too few of the kept candidates are its own.
 _SHARE = 0.1
+# With more neighbours than this of so many candidates, what would be kept for all requests is too much.
+_DEEP = 128
 _PART = 4096
 _QUERIES = 4096
 _SAMPLE = 8192
@@ -32,7 +34,7 @@ _SAMPLE = 8192
 def search(
     rows: FeatureRows,
     requests: Sequence[Request],
-    k: int,
+    k: int | Sequence[int],
     order: np.ndarray,
     options: Options,
     counts: Counts,
@@ -42,24 +44,26 @@ def search(
     Args:
         rows: the features.
         requests: what is compared.
-        k: neighbours.
+        k: neighbours, of all requests or of each.
         order: place of each row among equal similarities, shape (N,), int64.
         options: ``precision`` and ``memory_bytes`` are used.
         counts: is added to.
     """
     if not requests:
         return []
+    ks = [k] * len(requests) if isinstance(k, int) else list(k)
     pool = _Pool(rows, requests, options)
     listed: list[Shortlist | None] = [None] * len(requests)
-    shared = _worth_sharing(requests, len(rows))
+    shared = _worth_sharing(requests, ks, len(rows))
     if shared:
-        for place, found in zip(shared, _shared_pass(pool, [requests[i] for i in shared], k, counts), strict=True):
+        together = _shared_pass(pool, [requests[i] for i in shared], [ks[i] for i in shared], counts)
+        for place, found in zip(shared, together, strict=True):
             listed[place] = found
     full = [
-        pool.direct(request, k, counts) if found is None else found
-        for request, found in zip(requests, listed, strict=True)
+        pool.direct(request, number, counts) if found is None else found
+        for request, number, found in zip(requests, ks, listed, strict=True)
     ]
-    return nb.settle_together(rows, requests, full, k, order, counts)
+    return nb.settle_together(rows, requests, full, ks, order, counts)
 
 
 class _Pool:
@@ -94,21 +98,11 @@ class _Pool:
     def direct(self, request: Request, k: int, counts: Counts, only: np.ndarray | None = None) -> Shortlist:
         """Shortlist of a request, or of some of its queries, from scores of its own."""
         if only is not None:
-            request = _of_queries(request, only)
+            request = request.of_queries(only)
         queries = self.queries(request.queries)
-        return nb.shortlist(self.space, queries, request, k, counts, self.candidates)
-
-
-def _of_queries(request: Request, only: np.ndarray) -> Request:
-    """The request of some of its queries."""
-    place = np.full(len(request.queries), -1)
-    place[only] = np.arange(len(only))
-    inside = place[request.excluded[0]] >= 0
-    return Request(
-        request.queries[only],
-        request.candidates,
-        (place[request.excluded[0][inside]], request.excluded[1][inside]),
-    )
+        return nb.shortlist(
+            self.space, queries, request, k, counts, lambda start, stop: self.candidates(request.candidates[start:stop])
+        )
 
 
 def union(parts: Sequence[np.ndarray], count: int) -> np.ndarray:
@@ -119,9 +113,15 @@ def union(parts: Sequence[np.ndarray], count: int) -> np.ndarray:
     return np.flatnonzero(there)
 
 
-def _worth_sharing(requests: Sequence[Request], count: int) -> list[int]:
+def _worth_sharing(requests: Sequence[Request], ks: Sequence[int], count: int) -> list[int]:
     """Requests that are cheaper in one pass over the union of their candidates."""
-    many = [i for i, request in enumerate(requests) if len(request.candidates) >= _MANY and len(request.queries)]
+    many = [
+        i
+        for i, request in enumerate(requests)
+        if len(request.candidates) >= _MANY
+        and len(request.queries)
+        and ks[i] * _MANY <= _DEEP * len(request.candidates)
+    ]
     if len(many) < 2:
         return []
     whole = len(union([requests[i].candidates for i in many], count))
@@ -150,22 +150,25 @@ class _Kept:
     error: np.ndarray
 
 
-def _shared_pass(pool: _Pool, requests: Sequence[Request], k: int, counts: Counts) -> list[Shortlist]:
+def _shared_pass(pool: _Pool, requests: Sequence[Request], ks: Sequence[int], counts: Counts) -> list[Shortlist]:
     members = union([request.candidates for request in requests], len(pool.rows))
     asked = union([request.queries for request in requests], len(pool.rows))
-    share = min(len(request.candidates) for request in requests) / len(members)
-    want = int(np.ceil(3 * k / share)) + 32
+    # A few are found among three times as many, many among little more.
+    needed = max(
+        min(3 * k, k + 9 * np.sqrt(k)) / len(request.candidates) for request, k in zip(requests, ks, strict=True)
+    )
+    want = int(np.ceil(needed * len(members))) + 32
     pieces: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in requests]
     open_queries: list[list[np.ndarray]] = [[] for _ in requests]
     for start in range(0, len(asked), _QUERIES):
         chunk = asked[start : start + _QUERIES]
         kept = _keep(pool, members, chunk, want, counts)
-        for place, request in enumerate(requests):
+        for place, (request, k) in enumerate(zip(requests, ks, strict=True)):
             query, candidate, unserved = _pick(pool.space, request, members, chunk, kept, k)
             pieces[place].append((query, candidate))
             open_queries[place].append(unserved)
     out = []
-    for request, found, rest in zip(requests, pieces, open_queries, strict=True):
+    for request, k, found, rest in zip(requests, ks, pieces, open_queries, strict=True):
         query = np.concatenate([piece[0] for piece in found])
         candidate = np.concatenate([piece[1] for piece in found])
         unserved = np.concatenate(rest)
@@ -225,7 +228,7 @@ def _limits(pool: _Pool, members: np.ndarray, queries: Operand, want: int, count
     table = _raw_scores(part, queries, torch.empty((len(sample), len(queries)), dtype=pool.space.dtype))
     counts.scored += table.size
     peaks = np.ascontiguousarray(_peaks(table).T)
-    place = max(1, len(peaks[0]) - max(4, round(want * len(sample) / len(members))))
+    place = max(0, len(peaks[0]) - max(4, round(want * len(sample) / len(members))))
     limit = np.partition(peaks, place, axis=1)[:, place]
     # bfloat16 bits compare as whole numbers only above zero; a query with a lower limit is not served.
     return np.where(limit > 0, limit, nb.greatest_score(limit.dtype)).astype(limit.dtype)
@@ -267,10 +270,7 @@ def _pick(
     local = kept.query[chosen]
     low = nb.lower_bound(space, kept.value[chosen], kept.error[local])
     by = np.lexsort((-low, local))
-    start = np.searchsorted(local, np.arange(len(chunk) + 1))
-    floor = np.full(len(chunk), -np.inf)
-    full = np.diff(start) >= k
-    floor[full] = low[by][start[:-1][full] + k - 1]
+    floor = nb.kth_floor(local, low[by], len(chunk), k)
     # Whatever was not kept has a score below the limit.
     served = np.isfinite(kept.limit)
     served[served] = floor[served] > nb.upper_bound(space, kept.limit[served], kept.error[served])

@@ -11,7 +11,6 @@ import numpy as np
 from .cells import Cell
 from .companions import (
     Companions,
-    margin_of,
     mean_companions,
     pool_companions,
     write_companions,
@@ -184,9 +183,7 @@ def _cell_part(observations: Observations, options: Options, cell: Cell, compani
     if len(rates) > 1:
         row["D_redraw_mean"] = float(np.mean(rates))
         row["D_redraw_sd"] = float(np.std(rates, ddof=1))
-    scored = margin_of(cell)
-    if scored is not None:
-        row["margin_auroc"] = auroc(*scored[:2])
+    row["margin_auroc"] = auroc(*cell.scored[:2])
     write_companions(row, companions)
     return Part(row, events, units, positive_units, companions)
 

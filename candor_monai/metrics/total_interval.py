@@ -27,6 +27,7 @@ from .cells import Cell
 from .half_samples import Halves
 from .nearest_lists import NearestLists
 from .resampling import MIN_POSITIVE_PATIENTS, Interval, uniform_bits
+from .roc import auroc
 
 SPLITS = 400
 HUB_SHARE = 0.15
@@ -156,11 +157,8 @@ def total_margin_replicates(
         max_scored: images of each label that are scored.
     """
     bits = bits[:, :MARGIN_SPLITS]
-    margin = np.empty(0) if cell.margin is None else cell.margin
-    known = np.isfinite(margin)
-    everything = np.concatenate([cell.rows_pos, cell.rows_neg])[: len(margin)][known]
-    scores, label = margin[known], (np.arange(len(margin)) < len(cell.rows_pos))[known]
-    estimate, weight = _auroc(scores, label), float(cell.own.sum())
+    scores, label, everything = cell.scored
+    estimate, weight = auroc(scores, label), float(cell.own.sum())
     if estimate is None or not weight:
         return _without(estimate, weight, bits.shape[1], cell.reason or "no margin classifier")
     chosen = np.concatenate(
@@ -445,18 +443,9 @@ def _auroc_table(near: np.ndarray, inside: np.ndarray, positive: np.ndarray) -> 
             for b in (0, 1):
                 score = near[b, mine, split]
                 there = np.isfinite(score)
-                value = _auroc(score[there], positive[mine][there])
+                value = auroc(score[there], positive[mine][there])
                 out[a, b, split] = np.nan if value is None else value
     return out
-
-
-def _auroc(scores: np.ndarray, positive: np.ndarray) -> float | None:
-    wins = int(positive.sum())
-    losses = len(positive) - wins
-    if not wins or not losses:
-        return None
-    ranks = stats.rankdata(scores)
-    return float((ranks[positive].sum() - wins * (wins + 1) / 2) / (wins * losses))
 
 
 def _same_splits(parts: Sequence[SplitReplicates]) -> None:

@@ -18,7 +18,7 @@ import torch
 from candor_monai.metrics.evaluation import evaluate
 from candor_monai.metrics.options import Options
 
-from .bench_sweep import bare_products
+from .bench_sweep import bare_product
 from .measuring import measured
 from .synthetic_group import synthetic_group
 
@@ -42,7 +42,7 @@ def main() -> None:
     )
     for images in arguments.images:
         features, seen = synthetic_group(arguments.folder, images, arguments.dimension, arguments.groups)
-        base, _ = bare_products(features[: min(images, 50_000)], np.arange(4000))
+        base = bare_product(features[: min(images, 50_000)], np.arange(4000), torch.float32)
         result = measured(lambda features=features, seen=seen: evaluate(features, seen, options))
         line = {
             "images": images,

@@ -31,7 +31,6 @@ from candor_monai.metrics.resampling import (
     resample_mean,
     weighted_mean_replicates,
 )
-from candor_monai.metrics.simulation import SimulatedCohort, simulate
 from candor_monai.metrics.total_interval import (
     SplitReplicates,
     pool_splits,
@@ -41,6 +40,7 @@ from candor_monai.metrics.total_interval import (
     weighted_mean_splits,
 )
 from tests.benchmarks.coverage_grid import Case, grid
+from tests.metrics.simulation import SimulatedCohort, simulate
 
 SPLITS, RESAMPLES = 64, 200  # fewer than the defaults, to save time: a little against both intervals
 SEVERITY = (3.0, 2.0, 1.0)

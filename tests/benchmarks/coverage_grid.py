@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from candor_monai.metrics.simulation import Setting
+from tests.metrics.simulation import Setting
 
 NONE: dict[str, Any] = {}
 CONE: dict[str, Any] = {"offset": 8.0}

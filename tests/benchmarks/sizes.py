@@ -21,8 +21,8 @@ from candor_monai.metrics.evaluation import evaluate
 from candor_monai.metrics.observations import Observations
 from candor_monai.metrics.options import Options
 from candor_monai.metrics.permutation import chance_test, permutation_replicates
-from candor_monai.metrics.simulation import Setting, simulate
 from candor_monai.metrics.total_interval import total_p, total_replicates
+from tests.metrics.simulation import Setting, simulate
 
 ROUND, SPLITS = 500, 100
 SETTINGS = {"no hubs": Setting(60, 180), "cone": Setting(60, 180, offset=8.0)}

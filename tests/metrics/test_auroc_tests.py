@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from candor_monai.metrics.auroc_tests import auroc, auroc_interval, paired_aurocs, spread
+from candor_monai.metrics.auroc_tests import Auroc, auroc, paired_aurocs, spread
 from candor_monai.metrics.resampling import patient_weights
 
 
@@ -22,13 +22,18 @@ def test_equals_scikit_learn_with_ties_and_missing_labels(levels: int) -> None:
     assert auroc(scores, labels) == pytest.approx(roc_auc_score(labels[kept], scores[kept]), abs=1e-12)
 
 
+def interval_of(scores: np.ndarray, labels: np.ndarray, codes: np.ndarray, weights: np.ndarray) -> Auroc:
+    """The first of one."""
+    return paired_aurocs(scores[None], labels, codes, weights)[0][0]
+
+
 def test_interval_is_the_spread_of_weighted_aurocs() -> None:
     rng = np.random.default_rng(1)
     labels = np.array([1, 0] * 40)
     scores = rng.normal(size=80) + labels
     codes = np.arange(80) // 2
     weights = patient_weights([f"p{i}" for i in range(40)], 42, 60)
-    found = auroc_interval(scores, labels, codes, weights)
+    found = interval_of(scores, labels, codes, weights)
     slow = [roc_auc_score(labels, scores, sample_weight=weights[codes, b].astype(float)) for b in range(60)]
     assert found.sd == pytest.approx(np.std(slow, ddof=1), abs=1e-12)
     assert (found.lo, found.hi) == pytest.approx(tuple(np.percentile(slow, [2.5, 97.5])), abs=1e-12)
@@ -63,7 +68,7 @@ def test_p_values_are_uniform_when_scores_are_alike() -> None:
     "labels, reason", [([1, 1], "no negative"), ([0, 0], "no positive"), ([-1, -1], "no labelled image")]
 )
 def test_one_class_gives_a_reason(labels: list, reason: str) -> None:
-    found = auroc_interval(np.zeros(2), np.array(labels), np.arange(2), np.ones((2, 3), np.uint8))
+    found = interval_of(np.zeros(2), np.array(labels), np.arange(2), np.ones((2, 3), np.uint8))
     assert (found.value, found.reason) == (None, reason)
 
 
@@ -73,7 +78,7 @@ def test_equal_scores_are_at_one_half() -> None:
 
 def test_a_class_on_one_patient_has_no_interval() -> None:
     weights = patient_weights([str(i) for i in range(50)], 42, 200)
-    found = auroc_interval(np.arange(50.0), np.array([1] + [0] * 49), np.arange(50), weights)
+    found = interval_of(np.arange(50.0), np.array([1] + [0] * 49), np.arange(50), weights)
     assert found.value == 0.0
     assert found.sd is None
     assert "resamples" in str(found.reason)
@@ -81,7 +86,7 @@ def test_a_class_on_one_patient_has_no_interval() -> None:
 
 def test_separable_scores_have_no_interval_of_width_zero() -> None:
     weights = patient_weights([str(i) for i in range(40)], 42, 100)
-    found = auroc_interval(np.arange(40.0), np.arange(40) >= 20, np.arange(40), weights)
+    found = interval_of(np.arange(40.0), np.arange(40) >= 20, np.arange(40), weights)
     assert (found.value, found.sd, found.lo) == (1.0, None, None)
     assert found.reason == "no interval: every resample gives the same value"
 

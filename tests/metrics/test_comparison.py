@@ -16,8 +16,8 @@ from candor_monai.metrics.comparison import (
 )
 from candor_monai.metrics.permutation import NullReplicates
 from candor_monai.metrics.resampling import Replicates, patient_weights, resample_mean
-from candor_monai.metrics.simulation import Setting, simulate
 from candor_monai.metrics.total_interval import SplitReplicates, total_interval, total_replicates
+from tests.metrics.simulation import Setting, simulate
 
 
 def splits(table: list, estimate: float, queries: int = 40) -> SplitReplicates:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from candor_monai.metrics.simulation import Setting
 from tests.benchmarks.coverage import Case, run, summary
 from tests.benchmarks.coverage_grid import grid
+from tests.metrics.simulation import Setting
 
 COHORTS = 120
 

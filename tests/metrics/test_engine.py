@@ -11,11 +11,11 @@ from candor_monai.metrics.observations import Observations
 from candor_monai.metrics.options import Options
 
 
-def constant_search(requests, k):
+def constant_search(requests, ks):
     """Every similarity is the size of the set it comes from."""
     return [
         Neighbours(np.full((len(r.queries), k), len(r.candidates) / 1000), np.zeros((len(r.queries), k), int))
-        for r in requests
+        for r, k in zip(requests, ks, strict=True)
     ]
 
 

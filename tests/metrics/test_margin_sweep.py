@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from candor_monai.metrics import margin_sweep
+from candor_monai.metrics import margin_sweep, neighbours
 from candor_monai.metrics.discordance import neighbour_mean
 from candor_monai.metrics.margin_sweep import Side, nearest_means
 from candor_monai.metrics.neighbours import Counts, Request, nearest
@@ -47,6 +47,23 @@ def test_equals_exact_neighbours_to_the_bit(kind, precision, monkeypatch):
     for side, values in zip(sides, got, strict=True):
         want = nearest(rows, Request(side.images, side.candidates, side.excluded), 5, precision="float64")
         assert values.tolist() == neighbour_mean(want.similarities, 5).tolist()
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sets_larger_than_a_part_change_no_bit(kind, precision, monkeypatch):
+    """A hundred candidates are too few groups for the fast way, so every query is scored again part by part."""
+    rng = np.random.default_rng(3)
+    rows = FeatureRows(made(kind, count=300, dimension=24))
+    images = np.sort(rng.choice(300, 260, replace=False))
+    candidates = rng.choice(images, 100, replace=False)
+    side = Side(0, images, candidates, np.nonzero(images[:, None] == candidates[None, :]))
+    options = Options(k=5, precision=precision)
+    whole = nearest_means(rows, [side], options, Counts(), np.arange(300))[0]
+    monkeypatch.setattr(neighbours, "_PART", 64)
+    split = nearest_means(rows, [side], options, Counts(), np.arange(300))[0]
+    want = nearest(rows, Request(images, candidates, side.excluded), 5, precision="float64")
+    assert split.tolist() == whole.tolist() == neighbour_mean(want.similarities, 5).tolist()
 
 
 def test_little_memory_changes_no_bit():

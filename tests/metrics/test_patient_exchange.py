@@ -38,16 +38,13 @@ def test_images_go_in_image_id_order() -> None:
     assert {tuple(row) for row in made.sources(0, 30).tolist()} == {(0, 1, 2, 3), (3, 2, 1, 0)}
 
 
-def test_uniform_numbered_and_inverse() -> None:
+def test_uniform_and_numbered() -> None:
     made = exchange(list(range(4)), [0] * 4)
     sources = made.sources(0, 6000)
     counts = np.unique(sources, axis=0, return_counts=True)[1]
     assert len(counts) == 24
     assert np.abs(counts - 250).max() < 5 * np.sqrt(250)
     np.testing.assert_array_equal(made.sources(10, 3), sources[10:13])
-    inverse = made.destinations(10, 3)
-    for row, back in zip(sources[10:13], inverse, strict=True):
-        np.testing.assert_array_equal(row[back], np.arange(4))
 
 
 def test_row_order_changes_nothing() -> None:

@@ -15,8 +15,8 @@ from candor_monai.metrics.planning import (
     power_against_chance,
     power_of_difference,
 )
-from candor_monai.metrics.simulation import Setting, simulate
 from candor_monai.metrics.total_interval import SplitReplicates, total_interval, total_p, total_replicates
+from tests.metrics.simulation import Setting, simulate
 
 
 def test_worked_by_hand() -> None:

@@ -173,8 +173,8 @@ def test_degenerate_inputs():
         ({"has_control": np.ones(3, bool)}, "has_control has shape"),
         ({"patients": ["p"]}, "patients has 1 rows"),
         ({"image_ids": ["a"] * 40}, "distinct"),
-        ({"original": np.zeros((40, 6))}, "row 0 is zero"),
-        ({"covered": np.full((40, 6), np.nan)}, "row 0 is zero or not finite"),
+        ({"original": np.zeros((40, 6))}, r"first\[0\] is zero"),
+        ({"covered": np.full((40, 6), np.nan)}, r"second\[0\] is zero or not finite"),
     ],
 )
 def test_errors(change: dict, match: str):

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from candor_monai.metrics.simulation import Setting, simulate
 from tests.metrics.inference_cases import mean_similarity
+from tests.metrics.simulation import Setting, simulate
 
 
 def test_smallest_cohort() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from candor_monai.metrics import sweep
+from candor_monai.metrics import neighbours, sweep
 from candor_monai.metrics.neighbours import Counts, Request, nearest
 from candor_monai.metrics.options import Options
 from candor_monai.metrics.similarity import FeatureRows
@@ -56,6 +56,24 @@ def test_equals_each_request_alone(small_blocks, kind, precision):
         assert got.similarities.tolist() == want.similarities.tolist()
         assert got.rows.tolist() == want.rows.tolist()
     assert counts.settled > 0
+
+
+@pytest.mark.parametrize("memory", [2**20, 2**30])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sets_larger_than_a_part_change_no_bit(kind, memory, monkeypatch):
+    """Candidates in the order of a draw, of which each part is prepared on its own."""
+    rng = np.random.default_rng(5)
+    rows = FeatureRows(made(kind, count=300, dimension=24))
+    queries = np.sort(rng.choice(300, 80, replace=False))
+    candidates = rng.choice(300, 100, replace=False)
+    request = Request(queries, candidates, np.nonzero(queries[:, None] == candidates[None, :]))
+    options = Options(memory_bytes=memory)
+    (whole,) = sweep.search(rows, [request], 5, np.arange(300), options, Counts())
+    monkeypatch.setattr(neighbours, "_PART", 64)
+    (split,) = sweep.search(rows, [request], 5, np.arange(300), options, Counts())
+    want = nearest(rows, request, 5, precision="float64")
+    assert split.similarities.tolist() == whole.similarities.tolist() == want.similarities.tolist()
+    assert split.rows.tolist() == whole.rows.tolist() == want.rows.tolist()
 
 
 def test_the_shared_pass_is_taken_and_serves_nearly_all(small_blocks, monkeypatch):

@@ -74,7 +74,7 @@ class GroupColumns:
         request = Request(self.members[places], candidates, excluded)
         counts = Counts()
         listed = shortlist(self._space, self._queries.take(places), request, k, counts)
-        return settle_together(self.rows, [request], [listed], k, self.order, counts)[0]
+        return settle_together(self.rows, [request], [listed], [k], self.order, counts)[0]
 
     def _column(self, candidate: int) -> _Column:
         column = self._columns.get(candidate)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .cells import Cell
+from candor_monai.metrics.cells import Cell
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,208 @@
+"""DM under further draws of the candidate sets, read off lists of each query's nearest images.
+
+Every draw asks for the nearest members of another random subset of the same images. So the nearest positives and the
+nearest negatives of each query are found once, exactly, and so far down that a random subset nearly always has k among
+them. Where it has not, and where lists are not worth their cost, the draw's own sets are searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .compared_draw import ComparedDraw, compare
+from .draw import Draw, same_code_pairs
+from .neighbours import Neighbours, Request
+from .observations import Observations
+from .options import Options
+
+#: Answers requests: (requests, number of neighbours of each) -> neighbours.
+Search = Callable[[Sequence[Request], Sequence[int]], list[Neighbours]]
+#: (redraw, n) -> k -> DM of every query, shape (Q,), float64; NaN where fewer than k candidates are left.
+Margins = dict[tuple[int, int], dict[int, np.ndarray]]
+
+# A listed neighbour costs about as much as so many scored pairs, and so many bytes while it is settled.
+_WORTH = 10
+_BYTES = 128
+_NOWHERE = np.int32(2**31 - 1)
+
+
+@dataclass
+class _Redrawn:
+    """A further draw at one set size.
+
+    Attributes:
+        place: of its finding among those of the group.
+        redraw: number of the draw, from 1.
+        n: candidates a side.
+        dm: for each k, DM of the queries; NaN where fewer than k candidates are left.
+        open: queries that the lists do not answer, shape (Q,), bool.
+    """
+
+    place: int
+    redraw: int
+    n: int
+    dm: dict[int, np.ndarray]
+    open: np.ndarray
+
+
+class Redraws:
+    """The further draws of all findings of a group.
+
+    Args:
+        observations: the cohort.
+        options: of the measure.
+        drawn: the draws of the group's findings.
+        ks: every k, ascending.
+
+    Attributes:
+        requests: of the lists, to be answered with the others of the group.
+        depths: neighbours of each of these requests.
+    """
+
+    def __init__(self, observations: Observations, options: Options, drawn: Sequence[Draw], ks: Sequence[int]) -> None:
+        self._observations, self._options, self._drawn, self._ks = observations, options, drawn, ks
+        self._codes = observations.units if options.by_patient else np.arange(len(observations))
+        self._listed: list[int] = []
+        self.requests: list[Request] = []
+        self.depths: list[int] = []
+        spare = options.memory_bytes
+        for place, draw in enumerate(drawn):
+            if draw.reason or options.redraws == 1:
+                continue
+            sides = (draw.rows_pos, draw.rows_neg)
+            depths = [_depth(ks[-1], draw.n / len(side), len(side)) for side in sides]
+            need = len(draw.queries) * sum(depths) * _BYTES
+            if _WORTH * sum(depths) < 2 * draw.n * (options.redraws - 1) and need <= spare:
+                spare -= need
+                self._listed.append(place)
+                self.depths += depths
+                self.requests += [
+                    Request(draw.queries, side, same_code_pairs(self._codes, draw.queries, side)) for side in sides
+                ]
+
+    def margins(self, answers: Sequence[Neighbours], search: Search) -> list[Margins]:
+        """DM of every query in every further draw.
+
+        Args:
+            answers: to ``requests``.
+            search: for what the lists do not answer.
+
+        Returns:
+            for each finding, the margins of its further draws, in order.
+        """
+        done: list[_Redrawn] = []
+        rank = np.full(len(self._observations) + 1, _NOWHERE)  # the last: of images that a short list lacks
+        for place, draw in enumerate(self._drawn):
+            if draw.reason:
+                continue
+            lists = None
+            if place in self._listed:
+                first = 2 * self._listed.index(place)
+                lists = answers[first : first + 2]
+            for redraw in range(1, len(draw.sets)):
+                done += self._of_draw(place, redraw, lists, rank)
+        self._search_open([one for one in done if one.open.any()], search)
+        out: list[Margins] = [{} for _ in self._drawn]
+        for one in done:
+            out[one.place][one.redraw, one.n] = one.dm
+        return out
+
+    def _of_draw(self, place: int, redraw: int, lists: Sequence[Neighbours] | None, rank: np.ndarray) -> list[_Redrawn]:
+        draw = self._drawn[place]
+        sizes = [draw.n, *(size for size in self._options.sizes if size < draw.n)]
+        if lists is None:
+            everyone, nothing = np.ones(len(draw.queries), bool), np.full(len(draw.queries), np.nan)
+            return [_Redrawn(place, redraw, n, {k: nothing.copy() for k in self._ks}, everyone) for n in sizes]
+        sets = draw.sets[redraw]
+        for side in sets:
+            rank[side] = np.arange(len(side))
+        ranks = [rank[found.rows] for found in lists]
+        for side in sets:
+            rank[side] = _NOWHERE
+        return [self._read_off(place, redraw, n, lists, ranks) for n in sizes]
+
+    def _read_off(
+        self, place: int, redraw: int, n: int, lists: Sequence[Neighbours], ranks: Sequence[np.ndarray]
+    ) -> _Redrawn:
+        draw, most = self._drawn[place], self._ks[-1]
+        compared = compare(self._observations, self._options, draw, redraw, n)
+        out = compared.exclusions
+        similarities = []
+        unanswered = np.zeros(len(draw.queries), bool)
+        for found, ranked, side, whole, pairs, left in (
+            (lists[0], ranks[0], compared.pos, draw.rows_pos, out.pos, out.left_pos),
+            (lists[1], ranks[1], compared.neg, draw.rows_neg, out.neg, out.left_neg),
+        ):
+            query, candidate = pairs
+            # Images of the query's own code are not in its list; others can be left out of this draw alone.
+            other = self._codes[draw.queries[query]] != self._codes[side[candidate]]
+            values, number = _nearest_members(found, ranked, n, (query[other], candidate[other]), most)
+            similarities.append(values)
+            if found.rows.shape[1] < len(whole):
+                unanswered |= number < np.minimum(most, left)
+        return _Redrawn(place, redraw, n, self._dm(compared, similarities, unanswered), unanswered)
+
+    def _dm(
+        self, compared: ComparedDraw, similarities: Sequence[np.ndarray], unanswered: np.ndarray
+    ) -> dict[int, np.ndarray]:
+        if unanswered.any():
+            # Replaced by what is searched for; until then any finite number will do.
+            similarities = [np.where(unanswered[:, None], 0.0, side) for side in similarities]
+        return {k: compared.dm(similarities, k) for k in self._ks}
+
+    def _search_open(self, unanswered: Sequence[_Redrawn], search: Search) -> None:
+        requests: list[Request] = []
+        for one in unanswered:
+            compared = compare(self._observations, self._options, self._drawn[one.place], one.redraw, one.n)
+            requests += [request.of_queries(np.flatnonzero(one.open)) for request in compared.requests()]
+        if not requests:
+            return
+        answers = search(requests, [self._ks[-1]] * len(requests))
+        for place, one in enumerate(unanswered):
+            compared = compare(self._observations, self._options, self._drawn[one.place], one.redraw, one.n)
+            pair = []
+            for answer in answers[2 * place : 2 * place + 2]:
+                values = np.zeros((len(one.open), self._ks[-1]))
+                values[one.open] = answer.similarities
+                pair.append(values)
+            for k, dm in one.dm.items():
+                dm[one.open] = compared.dm(pair, k)[one.open]
+
+
+def _depth(k: int, share: float, members: int) -> int:
+    """How far down a list holds k members of a random subset, but for one in a hundred thousand.
+
+    A Poisson count of mean (√k + 2.25)² is below k so rarely.
+    """
+    return min(int(np.ceil((np.sqrt(k) + 2.25) ** 2 / share)), members)
+
+
+def _nearest_members(
+    found: Neighbours, ranks: np.ndarray, n: int, dropped: tuple[np.ndarray, np.ndarray], k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Similarities of each query to the first k of its list that are among the n candidates, and how many are there.
+
+    Args:
+        found: the lists.
+        ranks: place in the draw of each listed image, shape (Q, K), int32.
+        n: candidates.
+        dropped: (query, place in the draw) of candidates that the query is not compared with; a query comes once.
+        k: neighbours.
+
+    Returns:
+        shape (Q, k), float64, −inf where the list ends before; and shape (Q,), int64.
+    """
+    inside = ranks < n
+    query, place = dropped
+    if len(query):
+        inside[query] &= ranks[query] != place[:, None]
+    at = np.flatnonzero(inside)
+    number = np.bincount(at // max(1, ranks.shape[1]), minlength=len(ranks))
+    first = np.cumsum(number) - number
+    there = np.arange(k) < number[:, None]
+    out = np.full((len(ranks), k), -np.inf)
+    out[there] = found.similarities.ravel()[at[(first[:, None] + np.arange(k))[there]]]
+    return out, number
