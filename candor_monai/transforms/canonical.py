@@ -21,10 +21,16 @@ class CanonicalImage(Transform):
 
     Args:
         size: rows and columns, or one number for both; None keeps the original resolution.
+
+    Raises:
+        UserError: ``size`` is neither.
     """
 
     def __init__(self, size: int | tuple[int, int] | None = CANONICAL_SIZE) -> None:
-        self.size = size if size is None or isinstance(size, int) else (int(size[0]), int(size[1]))
+        several = list(size) if isinstance(size, tuple | list) else [size]
+        if size is not None and (len(several) > 2 or not all(isinstance(side, int) for side in several)):
+            raise UserError(f"CanonicalImage size={size!r}: use a number, (rows, columns), or None for the original")
+        self.size = (several[0], several[-1]) if isinstance(size, tuple | list) else size
 
     def __call__(self, image: NdarrayOrTensor) -> torch.Tensor:
         """The canonical image.
