@@ -27,10 +27,10 @@ class CanonicalImage(Transform):
     """
 
     def __init__(self, size: int | tuple[int, int] | None = CANONICAL_SIZE) -> None:
-        several = list(size) if isinstance(size, tuple | list) else [size]
-        if size is not None and (len(several) > 2 or not all(isinstance(side, int) for side in several)):
+        pair = isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(side, int) for side in size)
+        if not (pair or size is None or isinstance(size, int)):
             raise UserError(f"CanonicalImage size={size!r}: use a number, (rows, columns), or None for the original")
-        self.size = (several[0], several[-1]) if isinstance(size, tuple | list) else size
+        self.size = size if size is None or isinstance(size, int) else (size[0], size[1])
 
     def __call__(self, image: NdarrayOrTensor) -> torch.Tensor:
         """The canonical image.
