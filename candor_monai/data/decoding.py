@@ -98,6 +98,10 @@ def read_source(path: str | os.PathLike[str], options: DecodeOptions, expected: 
                 raise DecodeError("too_large", f"{before.st_size} bytes, allowed are {options.max_bytes}")
             data = file.read(before.st_size)
             after = os.fstat(file.fileno())
+    except ValueError as error:
+        if isinstance(error, DecodeError):
+            raise
+        raise DecodeError("not_found", "there is no file at this path: it holds a zero byte") from None
     except FileNotFoundError:
         if expected is None:
             raise DecodeError("not_found", "there is no file at this path") from None

@@ -303,7 +303,7 @@ class FeatureStore:
             whole = document["schema_version"] == SCHEMA_VERSION and document["digest"] == fingerprint_digest(found)
         except FileNotFoundError:
             return
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             whole, found = False, {}
         if not whole:
             self._put_aside(path, "it is torn or altered; it is written anew")

@@ -11,7 +11,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -51,9 +50,10 @@ def read_companions_file(path: str | Path) -> dict[tuple[str, str, str], Compani
     """
     try:
         header, arrays = read_arrays(path)
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        later = header["schema_version"] > SCHEMA_VERSION
+    except Exception as error:  # NumPy, zip and JSON raise many kinds for a damaged file
         raise UserError(f"{path}: cannot be read as an evaluation's companions: run `score` again.") from error
-    if header["schema_version"] > SCHEMA_VERSION:
+    if later:
         raise UserError(f"{path}: was written by a later version of candor_monai.")
     return {tuple(entry["row"][name] for name in NAMES): get_companions(arrays, entry) for entry in header["entries"]}
 

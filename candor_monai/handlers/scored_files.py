@@ -24,8 +24,9 @@ from ..metrics.evaluation import Scored
 from ..metrics.neighbours import Counts
 from ..metrics.observations import Observations
 from ..metrics.options import Options
+from ..utils.plain_values import plain
 from .companion_files import get_companions, get_fields, put_companions, put_fields, read_arrays, write_arrays
-from .run_context import plain, versions
+from .run_context import versions
 
 FOLDER = "scored"
 SCHEMA_VERSION = 1

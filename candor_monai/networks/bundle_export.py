@@ -12,6 +12,7 @@ import torch
 import yaml
 
 from candor_monai import __version__
+from candor_monai.data.decoding import CANONICAL_SIZE
 from candor_monai.utils import UserError, atomic_path, atomic_write
 
 from .backbones import Backbone, OpenClipBackbone, TransformersBackbone
@@ -188,7 +189,7 @@ def encoder_metadata(encoder: FrozenEncoder, version: str) -> dict[str, Any]:
     import transformers
     from monai import __version__ as monai_version
 
-    size = processor.input_size or 224
+    size = processor.input_size or CANONICAL_SIZE
     low, high = _range(processor)
     return {
         "schema": SCHEMA_URL,

@@ -319,7 +319,8 @@ def check_loaded(module: FrozenEncoder) -> None:
     except Exception as error:  # whatever a model raises, its owner is told which one and on what
         hint = " It is compiled (torch.compile); without compile it may work." if module.compiled else ""
         raise WeightsError(
-            f"encoder {name!r} cannot encode a test image of 224 × 224: {first_line(error, 300)}{hint}"
+            f"encoder {name!r} cannot encode a test image of {x.shape[-2]} × {x.shape[-1]}: "
+            f"{first_line(error, 300)}{hint}"
         ) from error
     if first.shape != (1, module.dimension):
         raise WeightsError(

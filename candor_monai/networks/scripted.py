@@ -6,7 +6,9 @@ Annotations stand as objects here, not as text: the TorchScript compiler reads t
 import torch
 from torch import nn
 
-EXAMPLE_SIDE = 224
+from candor_monai.data.decoding import CANONICAL_SIZE
+
+EXAMPLE_SIDE = CANONICAL_SIZE
 
 
 class ScriptedEncoder(nn.Module):
@@ -40,7 +42,7 @@ def scripted_encoder(backbone: nn.Module, point: str, channels: int, side: int |
     Args:
         backbone: called as ``backbone(images, point)``.
         point: feature point.
-        channels, side: of its input; ``side`` None takes the canonical 224.
+        channels, side: of its input; ``side`` None takes the canonical one.
     """
     device = next((tensor.device for tensor in backbone.state_dict().values()), torch.device("cpu"))
     example = torch.zeros(2, channels, side or EXAMPLE_SIDE, side or EXAMPLE_SIDE, device=device)

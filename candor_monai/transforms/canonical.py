@@ -21,10 +21,16 @@ class CanonicalImage(Transform):
 
     Args:
         size: rows and columns, or one number for both; None keeps the original resolution.
+
+    Raises:
+        UserError: ``size`` is neither.
     """
 
     def __init__(self, size: int | tuple[int, int] | None = CANONICAL_SIZE) -> None:
-        self.size = size if size is None or isinstance(size, int) else (int(size[0]), int(size[1]))
+        pair = isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(side, int) for side in size)
+        if not (pair or size is None or isinstance(size, int)):
+            raise UserError(f"CanonicalImage size={size!r}: use a number, (rows, columns), or None for the original")
+        self.size = size if size is None or isinstance(size, int) else (size[0], size[1])
 
     def __call__(self, image: NdarrayOrTensor) -> torch.Tensor:
         """The canonical image.

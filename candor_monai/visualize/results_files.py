@@ -42,7 +42,7 @@ def read_results(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     try:
         document = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as results.json: {error}") from error
     validate_results(document, source=str(path))
     return document

@@ -142,3 +142,9 @@ def test_reasons_are_documented_and_used():
     source = "".join(path.read_text() for path in (ROOT / "candor_monai" / "data").glob("*.py"))
     for reason in REASONS:
         assert len(re.findall(rf'"{reason}"', source)) >= 2, reason
+
+
+def test_a_path_with_a_zero_byte_is_no_file():
+    with pytest.raises(DecodeError, match="zero byte") as error:
+        decode("a\0b.png")
+    assert error.value.reason == "not_found"

@@ -167,6 +167,14 @@ def test_unknown_files_and_unfinished_ones_are_ignored(store):
     assert again.warnings == []
 
 
+@pytest.mark.parametrize("content", [b"", b"[]", bytes(99), b"[" * 100_000])
+def test_a_manifest_that_is_none_is_written_anew(store, content):
+    store.folder.mkdir()
+    (store.folder / "manifest.json").write_bytes(content)
+    store.write(["a"], rows(1))
+    assert json.loads((store.folder / "manifest.json").read_text())["fingerprint"] == FINGERPRINT
+
+
 def test_a_torn_manifest_costs_nothing(store):
     store.write(["a"], rows(1))
     (store.folder / "manifest.json").write_text("{")

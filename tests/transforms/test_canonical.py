@@ -58,3 +58,9 @@ def test_values_of_an_unknown_range_are_refused(bad: np.ndarray):
 def test_box_keys_must_match():
     with pytest.raises(UserError, match="1 image keys and 2 box keys"):
         CanonicalImaged("image", box_keys=["a", "b"])
+
+
+@pytest.mark.parametrize("size", ["224", 1.5, (1, 2, 3), (1.5, 2), {"rows": 3}])
+def test_sizes_that_are_none(size):
+    with pytest.raises(UserError, match="CanonicalImage size="):
+        CanonicalImage(size)
