@@ -36,12 +36,12 @@ def commands(page):
     """Run id, config file and options of each command of a page's shell blocks."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     for block in re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL):
-        for line in block.replace("\\\n", " ").splitlines():
+        for line in block.replace("\\\n", " ").replace("$(dirname $CONFIG)/", "").splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] == ["candor"]:
                 yield words[1], "evaluate.yaml", words[2:]
             elif words[1:4] == ["-m", "monai.bundle", "run"]:
-                yield words[4], words[6].rpartition("/")[2], words[7:]
+                yield words[4], words[6], words[7:]
 
 
 def value(text, folder):

@@ -151,9 +151,16 @@ def whole_document(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "encoders": list(encoders.values()),
         "timings": dict(seconds),
         "accounting": {**accounting, "rejected_by_reason": dict(sorted(reasons.items()))},
-        "warnings": list(dict.fromkeys(text for document in documents for text in document["warnings"])),
+        "warnings": _warnings(documents),
         **{name: rows for name, rows in tables.items() if rows},
     }
+
+
+def _warnings(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What holds for all cohorts once; what holds for some with the name of the task in front."""
+    common = [t for t in documents[0]["warnings"] if all(t in document["warnings"] for document in documents)]
+    own = [f"{d['cohort']['task']}: {t}" for d in documents for t in d["warnings"] if t not in common]
+    return [*common, *own]
 
 
 def _named(part: CohortResults, task: str) -> CohortResults:

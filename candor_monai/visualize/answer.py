@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .estimates import Estimate, findings_of, rows_of, shown_rows
-from .report_facts import cohorts_of, untrained
+from .report_facts import cohorts_of, made_for_it, untrained
 from .verdicts import is_ranked, reference, verdict
 from .wording import interval, listed, many, number, probability
 
@@ -206,12 +206,10 @@ def _p_best(results: Mapping[str, Any], task: str, best: Mapping[str, Any], enco
 
 
 def _untrained(results: Mapping[str, Any], ranked: Sequence[Mapping[str, Any]], name: Mapping[str, str]) -> list[str]:
-    names = {card["name"] for card in results["encoders"] if untrained(card)}
-    return [
-        f"For comparison, the untrained {name[row['encoder']]} has D = {number(row['D'])}."
-        for row in ranked
-        if row["encoder"] in names and row is not ranked[0]
-    ][:1]
+    cards = {card["name"]: card for card in results["encoders"] if untrained(card)}
+    rows = [row for row in ranked[1:] if row["encoder"] in cards]
+    rows.sort(key=lambda row: made_for_it(cards[row["encoder"]]))
+    return [f"For comparison, the untrained {name[row['encoder']]} has D = {number(row['D'])}." for row in rows[:1]]
 
 
 def confounded(results: Mapping[str, Any], task: str) -> list[str]:
@@ -221,7 +219,7 @@ def confounded(results: Mapping[str, Any], task: str) -> list[str]:
     """
     if all(cohort["name"] == "calibration" for cohort in cohorts_of(results)):
         return []
-    names = {card["name"] for card in results["encoders"] if untrained(card)}
+    names = {card["name"] for card in results["encoders"] if untrained(card) and not made_for_it(card)}
     found: dict[str, list[str]] = {}
     for estimate, rows in shown_rows(results, task):
         for row in rows:

@@ -146,6 +146,7 @@ def render(
         accounting=results["accounting"],
         encoders=[{**dict.fromkeys(ENCODER_KEYS), **card} for card in results["encoders"]],
         name=titles(results),
+        cohort_titles=cohort_titles(results),
         cohorts=[{**dict.fromkeys(COHORT_KEYS), **cohort} for cohort in cohorts_of(results)],
         lead=_lead(results),
         answers=answer(results),
@@ -210,11 +211,16 @@ def _lead(results: Mapping[str, Any]) -> str:
         f"{'was' if len(encoders) == 1 else 'were'} examined for {many(len(findings), 'finding')} "
         f"({listed(findings, 5)}) in {many(images, 'image')}"
         + (f" of {many(people, 'patient')}" if people else "")
-        + f" from {listed([c.get('title') or c['name'] for c in cohorts], 8)}."
+        + f" from {listed(cohort_titles(results), 8)}."
     )
     matched = list(dict.fromkeys(name for cohort in cohorts for name in cohort.get("match_on") or ()))
     text += f" Images were compared only with images of the same {listed(matched)}." if matched else ""
     return " ".join(filter(None, (text, across_tasks(results))))
+
+
+def cohort_titles(results: Mapping[str, Any]) -> list[str]:
+    """Readable names of the cohorts, each once."""
+    return list(dict.fromkeys(cohort.get("title") or cohort["name"] for cohort in cohorts_of(results)))
 
 
 def _scatter(results: Mapping[str, Any]) -> Markup:

@@ -81,6 +81,15 @@ def untrained(card: Mapping[str, Any]) -> bool:
     return card.get("trained") is False or str(card.get("objective") or "").startswith("none")
 
 
+def made_for_it(card: Mapping[str, Any]) -> bool:
+    """Whether an encoder is a formula for the calibration findings, and so no untrained network.
+
+    >>> made_for_it({"objective": "none (closed form)"}), made_for_it({"objective": "none (untrained)"})
+    (True, False)
+    """
+    return "closed form" in str(card.get("objective") or "")
+
+
 def leakage(card: Mapping[str, Any], cohorts: Sequence[Mapping[str, Any]]) -> str:
     """Whether the encoder's card names the evaluated data among its training data, in words.
 
