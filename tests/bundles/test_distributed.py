@@ -17,7 +17,7 @@ import torch
 from candor_monai.utils import bundle_config
 from candor_monai.visualize.results_files import read_results
 
-from .small_cohort import IMAGES, run_bundle, table_options, write_small_cohort
+from .small_cohort import IMAGES, exit_codes, forked_ranks, run_bundle, table_options, write_small_cohort
 
 LIMIT = 400
 
@@ -111,6 +111,19 @@ def test_two_processes_give_what_one_gives(cohort, of_one_process, tmp_path):
 def test_three_processes_and_two_blocks(cohort, of_one_process, tmp_path):
     finish(launch(3, "candor_eval", options_of(cohort, tmp_path / "eval", batch_size=32), cwd=tmp_path))
     assert_same(tmp_path / "eval", of_one_process[32])
+
+
+@pytest.mark.parametrize("processes", [1, 4])
+def test_forked_processes_give_what_one_gives(processes, cohort, of_one_process, tmp_path):
+    files = ["evaluate.yaml", "multi_gpu_evaluate.yaml"]
+    options = options_of(cohort, tmp_path / "eval")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # what a forked child can rely on
+    codes = exit_codes(forked_ranks(processes, lambda rank: run_bundle("candor_eval", files, **options)))
+    torch.set_num_threads(threads)
+    assert codes == [0] * processes
+    assert_same(tmp_path / "eval", of_one_process[16])
+    assert stored(tmp_path / "eval")[2] == min(processes, 3), "a shard each, as far as there are blocks"
 
 
 @pytest.mark.slow
