@@ -13,6 +13,7 @@ from ...data.dicomweb_reader import PacsReader
 from ...utils import DecodeError, UserError
 from ..opening import default_index_dir
 from .conf import LabelOptions
+from .labels import LabelStore
 
 
 def open_studies(options: LabelOptions, access: dict[str, Any] | None = None) -> Cohort:
@@ -49,6 +50,21 @@ def open_studies(options: LabelOptions, access: dict[str, Any] | None = None) ->
     chosen = {k: v for k, v in given.items() if v is not None and (k in known or k in usual)}
     folder = None if options.pacs else options.studies
     return load_cohort(card, folder, **{**chosen, **run.cohort_options})
+
+
+def import_labels(cohort: Cohort, store: LabelStore) -> int:
+    """Take over what a cohort's own table says of images that have no label yet; how many there were.
+
+    A label that was saved here is never touched, whatever the table says.
+    """
+    known = store.labels()
+    taken = 0
+    for image_id, values in zip(cohort.records["image_id"], cohort.labels.tolist(), strict=True):
+        said = {finding: value for finding, value in zip(cohort.findings, values, strict=True) if value >= 0}
+        if said and image_id not in known:
+            store.save(str(image_id), said, "imported")
+            taken += 1
+    return taken
 
 
 def image_file(cohort: Cohort, row: int) -> Path:

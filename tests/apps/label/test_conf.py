@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from candor_monai.apps.label.conf import label_options
+from candor_monai.apps.label.labels import LabelStore
+from candor_monai.apps.label.studies import import_labels, open_studies
 from candor_monai.utils import UserError
+
+from .server_support import write_png
 
 GIVEN = {"encoder": "blind", "findings": "Edema"}
 
@@ -44,6 +49,28 @@ def test_of_a_pacs():
     assert options.studies == "https://pacs.example:8042/dicom-web"
     assert options.state_dir == Path("/srv/app/labels/pacs_example_8042_dicom_web")
     assert options.modalities == ("DX",)
+
+
+def test_a_cohort_of_ones_own_brings_its_labels(tmp_path):
+    for name in ("a", "b", "c"):
+        write_png(tmp_path / "chest" / f"{name}.png", np.zeros((8, 8), np.uint8))
+    table = "image,patient_id,view,Edema,Mass\na.png,p,AP,1,\nb.png,q,PA,0,1\nc.png,r,PA,,\n"
+    (tmp_path / "chest" / "meta.csv").write_text(table)
+    own = {"findings": "Edema,Mass", "cohort": "table", "cohort_options": "{labels: meta.csv, blank: exclude}"}
+    options = label_options(str(tmp_path / "chest"), "/srv/app", {**GIVEN, **own})
+    cohort = open_studies(options)
+    assert cohort.records["image_id"].tolist() == ["a.png", "b.png", "c.png"]
+    assert cohort.records["patient_id"].tolist() == ["p", "q", "r"]
+    store = LabelStore(options.state_dir / "labels", options.run.findings)
+    store.save("a.png", {"Edema": 0}, "random")
+    assert import_labels(cohort, store) == 1
+    assert store.get("a.png").findings == {"Edema": 0}
+    assert (store.get("b.png").findings, store.get("b.png").current.selected_by) == (
+        {"Edema": 0, "Mass": 1},
+        "imported",
+    )
+    assert store.get("c.png") is None
+    assert import_labels(cohort, store) == 0
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from ..desk import STRATEGIES, LabelDesk
 from ..encoding import Encoding
 from ..files import signature
 from ..images import LabelImages
-from ..studies import open_studies
+from ..studies import import_labels, open_studies
 from .answers import not_found, refused, tell_mistakes
 from .datastore import CandorDatastore
 from .tasks import INFER, REREADS, SCORING, MarginScoring, NeighbourInfer, RankedStrategy, RereadDraw
@@ -112,6 +112,8 @@ class CandorLabelApp(MONAILabelApp):
         """The server is up: take over what is stored, and look out for what other processes score."""
         super().on_init_complete()
         try:
+            if imported := import_labels(self._datastore.cohort, self.desk.store):
+                logger.info("labels of %d images taken over from the cohort's table", imported)
             self._take_over(self._datastore.cohort)
         except UserError as error:
             logger.error("%s", error)
