@@ -187,7 +187,7 @@ class CellRunner:
             del workflow
             gc.collect()
             speed_record(cell.folder, context.counts.get("images_encoded", 0), context.seconds.get("encode", 0.0))
-        stored = int(context.features()[1].sum())
+        stored = int(context.present().sum())
         tell(f"  {cell.name}: {stored} of {len(context.cohort)} images have features")
         return context
 
@@ -261,7 +261,7 @@ class CellRunner:
 
     def common_images(self, contexts: Sequence[RunContext]) -> list[str]:
         """Images that some encoder has no feature of, sorted: they are left out for all."""
-        present = [context.features()[1] for context in contexts]
+        present = [context.present() for context in contexts]
         labelled = contexts[0].labelled()
         failed = labelled & ~np.logical_and.reduce(present)
         kept = labelled & np.logical_or.reduce(present)
@@ -318,7 +318,7 @@ class CellRunner:
                 {
                     "cohort": context.cohort.fingerprint(),
                     "encoder": context.encoder.get("fingerprint"),
-                    "images": int(context.features()[1].sum()),
+                    "images": int(context.present().sum()),
                     "left_out": list(left_out),
                     "options": options,
                 },

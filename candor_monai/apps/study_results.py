@@ -278,7 +278,7 @@ def head_tables(
         folder: where the table of error detection goes as Markdown, LaTeX and CSV (r and confidence of Table 3).
     """
     first = contexts[cells[0].encoder]
-    rows = np.flatnonzero(np.logical_and.reduce([context.features()[1] for context in contexts.values()]))
+    rows = np.flatnonzero(np.logical_and.reduce([context.present() for context in contexts.values()]))
     observations = scored_observations(first).take(rows)
     split = publishers_split_of(first.cohort)
     features = {name: (lambda c=context: c.features()[0][rows]) for name, context in contexts.items()}
