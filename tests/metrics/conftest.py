@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import settings
 
-
 # Time decides no test: on a busy machine an example takes long.
 settings.register_profile("without a deadline", deadline=None)
 settings.load_profile("without a deadline")
