@@ -24,7 +24,7 @@ Search = Callable[[Sequence[Request], Sequence[int]], list[Neighbours]]
 Margins = dict[tuple[int, int], dict[int, np.ndarray]]
 
 # A listed neighbour costs about as much as so many scored pairs, and so many bytes while it is settled.
-_WORTH = 10
+_WORTH = 100
 _BYTES = 128
 _NOWHERE = np.int32(2**31 - 1)
 
@@ -119,7 +119,7 @@ class Redraws:
         sets = draw.sets[redraw]
         for side in sets:
             rank[side] = np.arange(len(side))
-        ranks = [rank[found.rows] for found in lists]
+        ranks = [rank.take(found.rows) for found in lists]
         for side in sets:
             rank[side] = _NOWHERE
         return [self._read_off(place, redraw, n, lists, ranks) for n in sizes]

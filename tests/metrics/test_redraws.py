@@ -64,6 +64,7 @@ OPTIONS = [
 @pytest.mark.parametrize("copies", [False, True])
 def test_lists_and_sets_of_their_own_give_the_same_bits(options, copies, monkeypatch):
     features, seen = cohort(1, copies=copies)
+    monkeypatch.setattr(redraws, "_WORTH", 1)
     by_lists = scored(features, seen, options)
     monkeypatch.setattr(redraws, "_depth", lambda k, share, members: k + 1)  # so short that many run out
     by_both = scored(features, seen, options)
@@ -77,8 +78,9 @@ def test_lists_and_sets_of_their_own_give_the_same_bits(options, copies, monkeyp
 
 
 @pytest.mark.parametrize("options", OPTIONS[:4])
-def test_every_draw_is_that_of_exact_neighbours_in_its_own_sets(options):
+def test_every_draw_is_that_of_exact_neighbours_in_its_own_sets(options, monkeypatch):
     features, seen = cohort(2)
+    monkeypatch.setattr(redraws, "_WORTH", 1)
     cells, _ = scored(features, seen, options)
     for finding, redraw in itertools.product((0, 1), (1, 7, 39)):
         kept = np.isin(list(draws(seen, options))[finding].queries, cells[finding].queries)
@@ -88,10 +90,10 @@ def test_every_draw_is_that_of_exact_neighbours_in_its_own_sets(options):
 
 def test_lists_are_taken_where_they_pay():
     _, seen = cohort(3)
-    few, many = (Options(k=3, sets="image", redraws=count, max_candidates=30) for count in (2, 400))
+    few, many = (Options(k=3, sets="image", redraws=count, max_candidates=30) for count in (2, 4000))
     assert not Redraws(seen, few, list(draws(seen, few)), [3]).requests
     assert len(Redraws(seen, many, list(draws(seen, many)), [3]).requests) == 4
-    narrow = Options(k=3, sets="image", redraws=400, max_candidates=30, memory_bytes=2**20)
+    narrow = Options(k=3, sets="image", redraws=4000, max_candidates=30, memory_bytes=2**20)
     assert len(Redraws(seen, narrow, list(draws(seen, narrow)), [3]).requests) == 2
 
 

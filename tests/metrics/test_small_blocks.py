@@ -38,7 +38,7 @@ SIZES = {
     "similarity._PAIRS": (1, 5, 64),
     "similarity._ROWS": (3, 50),
     "keyed_hash._BLOCK": (1, 10),
-    "redraws._WORTH": (0, 10, 10**9),
+    "redraws._WORTH": (0, 1, 10**9),
 }
 
 
