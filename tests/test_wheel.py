@@ -22,7 +22,7 @@ def wheel(tmp_path_factory):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes((ROOT / name).read_bytes())
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--wheel-dir", str(folder), str(source)], check=True, timeout=300)
+    subprocess.run([*command, "--wheel-dir", str(folder), str(source)], check=True, timeout=1200)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -54,7 +54,7 @@ def test_the_main_command_runs_from_the_wheel(wheel, tmp_path):
     path = config.stdout.strip()
     assert path.startswith(str(site))
     command = [sys.executable, "-W", "ignore", "-m", "monai.bundle", "run", "candor_eval", "--config_file", path]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "560 images in, 560 scored, 0 rejected" in done.stdout
     assert (tmp_path / "eval" / "report.html").is_file()

@@ -19,7 +19,7 @@ from candor_monai.visualize.results_files import read_results
 
 from .small_cohort import IMAGES, exit_codes, forked_ranks, run_bundle, table_options, write_small_cohort
 
-LIMIT = 400
+LIMIT = 1200
 
 
 @pytest.fixture(scope="module")

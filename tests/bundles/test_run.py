@@ -17,6 +17,8 @@ from candor_monai.visualize.results_files import read_results
 
 from .small_cohort import IMAGES, run_bundle, table_options, write_small_cohort
 
+HANGS = 1200  # seconds; only a command that hangs takes that long
+
 
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory):
@@ -245,7 +247,7 @@ def test_precomputed_features_need_no_images(tmp_path):
 def test_a_mistyped_command_ends_in_a_few_lines(arguments, told, tmp_path):
     command = [sys.executable, "-W", "ignore", "-m", "monai.bundle", "run", *arguments]
     command += ["--config_file", bundle_config(), "--output_dir", str(tmp_path / "eval")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=HANGS)
     assert done.returncode == 1
     assert told in done.stderr
     assert "Traceback" not in done.stderr
@@ -256,7 +258,7 @@ def test_the_command_line_runs_the_whole_job(cohort, tmp_path):
     options = table_options(cohort, tmp_path / "eval", findings="['Edema','Mass']", match_on="['view']")
     command = [sys.executable, "-W", "ignore", "-m", "monai.bundle", "run", "--config_file", bundle_config()]
     command += [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=HANGS)
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"{IMAGES} images in, {IMAGES} scored, 0 rejected" in done.stdout
     assert json.loads((tmp_path / "eval" / "results.json").read_text())["schema_version"] == 1

@@ -30,7 +30,7 @@ def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--disable-pip-version-check", WHEEL]
     try:
-        subprocess.run([*command, "-d", str(folder)], check=True, capture_output=True, timeout=180)
+        subprocess.run([*command, "-d", str(folder)], check=True, capture_output=True, timeout=1200)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         pytest.skip(f"the wheel {WHEEL}, whose tables these tests read, cannot be downloaded here")
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
