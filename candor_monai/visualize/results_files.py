@@ -86,7 +86,7 @@ def results_schema() -> dict[str, Any]:
 def _validator() -> Any:
     import jsonschema
 
-    return jsonschema.Draft202012Validator(results_schema())
+    return jsonschema.Draft7Validator(results_schema())
 
 
 def _plain(value: Any, place: str) -> Any:

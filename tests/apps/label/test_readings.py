@@ -105,7 +105,7 @@ _documents = st.fixed_dictionaries(
 
 def _valid(document: object, kind: str) -> bool:
     schema = label_schema()
-    checker = jsonschema.Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": schema["$defs"]})
+    checker = jsonschema.Draft7Validator({"$ref": f"#/$defs/{kind}", "$defs": schema["$defs"]})
     return checker.is_valid(document)
 
 
@@ -148,4 +148,4 @@ def test_the_schema_and_the_reader_agree_on_files(change: dict) -> None:
 
 
 def test_the_schema_is_one() -> None:
-    jsonschema.Draft202012Validator.check_schema(label_schema())
+    jsonschema.Draft7Validator.check_schema(label_schema())
