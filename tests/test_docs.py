@@ -30,6 +30,16 @@ def test_options_shown_are_options(page):
         assert name in shipped_keys() | FOREIGN, f"{page} shows --{name}"
 
 
+def test_the_architecture_page_names_every_package_and_files_that_are_there():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    there = [str(path) for part in ("candor_monai", "bundles", "tests") for path in (ROOT / part).rglob("*")]
+    for name in re.findall(r"`([\w/]+\.(?:py|yaml))`", text):
+        assert any(path.endswith(f"/{name}") for path in there), name
+    packages = [path.parent.relative_to(ROOT) for path in (ROOT / "candor_monai").glob("*/__init__.py")]
+    for package in [*packages, "candor_monai/apps/label"]:
+        assert f"`{package}/`" in text, package
+
+
 def test_run_ids_of_the_bundles_page_are_run_ids():
     text = (ROOT / "bundles" / "candor_eval" / "docs" / "README.md").read_text(encoding="utf-8")
     for name in ("evaluate.yaml", "inference.yaml", "tools.yaml"):
