@@ -23,7 +23,7 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-@pytest.mark.parametrize("page", ["quick_start.md", "own_data.md", "study.md"])
+@pytest.mark.parametrize("page", ["quick_start.md", "own_data.md", "own_encoder.md", "study.md", "reading_d.md"])
 def test_options_shown_are_options(page):
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     for name in OPTION.findall(text):
