@@ -141,7 +141,7 @@ class RunContext:
                 told.append((image_id, file, "compare", "left_out", "another encoder has no feature of it"))
             elif image_id in stored:
                 row = stored[image_id]
-                told.append((image_id, file or row.get("file"), row["stage"], row["reason"], row["message"]))
+                told.append((image_id, file or str(row.get("file") or ""), row["stage"], row["reason"], row["message"]))
             else:
                 told.append((image_id, file, "encode", "not_encoded", "no feature was computed; run `encode`"))
         rows.append(pd.DataFrame(told, columns=list(REJECTED_COLUMNS), dtype=object))
