@@ -23,11 +23,21 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-@pytest.mark.parametrize("page", ["quick_start.md", "own_data.md", "study.md"])
+@pytest.mark.parametrize("page", ["quick_start.md", "own_data.md", "own_encoder.md", "study.md", "reading_d.md"])
 def test_options_shown_are_options(page):
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     for name in OPTION.findall(text):
         assert name in shipped_keys() | FOREIGN, f"{page} shows --{name}"
+
+
+def test_the_architecture_page_names_every_package_and_files_that_are_there():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    there = [str(path) for part in ("candor_monai", "bundles", "tests") for path in (ROOT / part).rglob("*")]
+    for name in re.findall(r"`([\w/]+\.(?:py|yaml))`", text):
+        assert any(path.endswith(f"/{name}") for path in there), name
+    packages = [path.parent.relative_to(ROOT) for path in (ROOT / "candor_monai").glob("*/__init__.py")]
+    for package in [*packages, "candor_monai/apps/label"]:
+        assert f"`{package}/`" in text, package
 
 
 def test_run_ids_of_the_bundles_page_are_run_ids():

@@ -222,7 +222,18 @@ def recorded(options: RunOptions) -> dict[str, Any]:
     values = {**plain(options), **{name: f"…/{value.name}" for name, value in paths.items()}}
     measure = values.pop("measure")
     measure["sweep_precision"] = measure.pop("precision")
-    return {**values, **measure}
+    return {name: _without_folders(value) for name, value in {**values, **measure}.items()}
+
+
+def _without_folders(value: Any) -> Any:
+    """Of each absolute path among nested plain values its last part only."""
+    if isinstance(value, dict):
+        return {key: _without_folders(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_folders(item) for item in value]
+    if isinstance(value, str) and value.startswith(("/", "~/")) and Path(value).name:
+        return f"…/{Path(value).name}"
+    return value
 
 
 def feature_fingerprint(options: RunOptions, network: Any) -> dict[str, Any]:

@@ -33,9 +33,10 @@ from .distributed import go_on_alone, processes, tell
 from .opening import CALIBRATION, open_pool, recorded
 from .options import RunOptions
 from .running import claim
-from .study_file import NOT_INHERITED, Study, StudyCell, StudyCohort, read_study, safe, study_cells
+from .study_file import NOT_INHERITED, Study, StudyCell, StudyCohort, encoder_name, read_study, safe, study_cells
 from .study_plan import plan_study, speed_record, tell_plan
 from .study_results import ranking_text, write_comparison, write_whole_study
+from .study_tracking import track_study, tracked_to
 from .workflow import running_workflow
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,10 @@ def run_study(options: RunOptions, output_dir: Path) -> list[dict[str, Any]]:
     study = read_study(options)
     claim(output_dir)
     cells = study_cells(study, output_dir)
-    runner = CellRunner(running_workflow(), study, options, output_dir)
+    workflow = running_workflow()
+    tracked = tracked_to(workflow)
+    runner = CellRunner(workflow, study, options, output_dir)
+    runner.config.update(tracked or {})  # a cell's run goes where the study's goes
     opened = [[runner.open(cell) for cell in members] for members in cells]
     seen: set[tuple[Path, str]] = set()
     planned = [
@@ -97,6 +101,9 @@ def run_study(options: RunOptions, output_dir: Path) -> list[dict[str, Any]]:
     if len(found) > 1:
         write_whole_study(found, output_dir, runner.pool)
         tell(f"Results of all cohorts: {output_dir}")
+    if tracked is not None:
+        encoders = [encoder_name(encoder) for encoder in study.encoders]
+        track_study(tracked, study.name, encoders, [cohort.label for cohort in study.cohorts], output_dir)
     return [part.document for part in found]
 
 

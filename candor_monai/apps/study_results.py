@@ -18,6 +18,7 @@ from ..handlers.run_context import RunContext
 from ..networks.probing import EmptyPart
 from ..visualize.csv_files import plain_text, write_csv
 from ..visualize.figures import write_figures
+from ..visualize.neighbour_figures import remove_neighbour_figures, write_neighbour_figures
 from ..visualize.paper_tables import write_paper_tables
 from ..visualize.report import write_report
 from ..visualize.results_files import write_results
@@ -191,21 +192,27 @@ def _write(folder: Path, parts: Sequence[CohortResults], whole: CohortResults, p
     write_results(folder / "results.json", document)
     write_figures(folder / "figures", document)
     write_paper_tables(folder / "tables", document, beside=options.published)
+    remove_neighbour_figures(folder / "figures")
     if not options.write_report:
         return
     sources = {"" if len(parts) == 1 else f"{part.label}:": part for part in parts}
     pictured = [p for p in parts if p.options.report_images and _first(p).cohort.features is None]
+    thumbnails, features = _thumbnails(sources, pictured, pool), _features(sources)
     write_report(
         folder / "report.html",
         document,
         whole.queries,
         whole.candidates,
         whole.rejected,
-        _thumbnails(sources, pictured, pool),
+        thumbnails,
         images=bool(pictured),
-        features=_features(sources),
+        features=features,
         examples=options.report_examples,
     )
+    if pictured:
+        shown = {part.document["cohort"]["task"] for part in pictured}
+        queries = whole.queries[whole.queries["task"].isin(shown)]
+        write_neighbour_figures(folder / "figures", document, queries, whole.candidates, thumbnails, features)
 
 
 def _first(part: CohortResults) -> RunContext:

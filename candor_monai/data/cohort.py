@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,18 @@ def no_rows(columns: Sequence[str]) -> Callable[[], pd.DataFrame]:
     return lambda: pd.DataFrame({column: pd.Series(dtype=object) for column in columns})
 
 
+def shown_name(image: str, elsewhere: Mapping[str, str]) -> str:
+    """A file's name for outputs: what its folder is called in place of where it lies.
+
+    >>> shown_name("/home/me/b/1.png", {"/home/me/b/": "ours/"})
+    'ours/1.png'
+    """
+    for folder, name in elsewhere.items():
+        if image.startswith(folder):
+            return f"{name}{image.removeprefix(folder)}"
+    return image
+
+
 @dataclass(frozen=True)
 class Cohort:
     """Images of one dataset with their labels.
@@ -55,6 +67,7 @@ class Cohort:
         clusters: shape (N,), texts: images of the same text (not ``""``) show the same pixels; None: not looked at.
         open_image: gives the bytes of an image that is not a file of its own (member of an archive), else its path;
             None: every image is a file.
+        elsewhere: folders of this machine that names in ``image`` begin with, and what stands for them in outputs.
 
     Raises:
         ValueError: the parts do not fit together.
@@ -79,6 +92,7 @@ class Cohort:
     features: np.ndarray | None = None
     clusters: np.ndarray | None = None
     open_image: Callable[[str], Path | bytes] | None = None
+    elsewhere: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for column in REQUIRED:
@@ -155,6 +169,11 @@ class Cohort:
         if not isinstance(image, str):
             raise UserError(f"cohort {self.name!r} holds features only: there is no image of {self.image_id(i)!r}.")
         return Path(image) if self.root is None else self.root / image
+
+    def file_name(self, i: int) -> str:
+        """File of record ``i`` as outputs name it, without folders of this machine; ``""`` where there is none."""
+        image = self.records["image"].iat[i]
+        return shown_name(image, self.elsewhere) if isinstance(image, str) else ""
 
     def source(self, i: int) -> Path | bytes:
         """What a decoder reads for record ``i``: its file, or the bytes of an image inside an archive."""

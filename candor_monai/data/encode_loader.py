@@ -78,7 +78,7 @@ class EncodeRecords:
         states = cohort_sources(cohort) if sources is None else sources
         lacking = set(store.missing(ids, states))
         missing = np.fromiter((image_id in lacking for image_id in ids), bool, len(ids))
-        files = [image if isinstance(image, str) else None for image in cohort.records["image"]]
+        files = [cohort.file_name(i) or None for i in range(len(cohort))]
         return cls(ids, files, states, missing, cohort.source)
 
 

@@ -173,8 +173,7 @@ class RetentionViews(Dataset):
         sources = self.sources(states)
         lacking = set(store.missing(self.view_ids, sources))
         missing = np.array([view.view_id in lacking for view in self.views], dtype=bool)
-        images = self.cohort.records["image"]
-        files = [image if isinstance(image := images.iat[view.row], str) else None for view in self.views]
+        files = [self.cohort.file_name(view.row) or None for view in self.views]
         return EncodeRecords(self.view_ids, files, sources, missing, lambda i: self.cohort.source(self.views[i].row))
 
     def map(self, items: Iterable[Any]) -> Iterator[Result]:

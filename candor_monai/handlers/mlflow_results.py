@@ -34,7 +34,7 @@ class MlflowResults(MLFlowHandler):
         experiment_name: of the experiment.
         run_name: of the run; None: the time.
         experiment_param: parameters of the run.
-        artifacts: files; those that are not there are passed over.
+        artifacts: files, and folders that keep their name; those that are not there are passed over.
         more: further arguments of MONAI's handler.
     """
 
@@ -65,6 +65,21 @@ class MlflowResults(MLFlowHandler):
         Raises:
             UserError: the server cannot be reached or refuses.
         """
+        self._open()
+
+    def log_files(self) -> None:
+        """Log parameters and artifacts as a finished run, without an engine.
+
+        Raises:
+            UserError: the server cannot be reached or refuses.
+        """
+        self._open()
+        try:
+            self._log_artifacts()
+        finally:
+            self.close()
+
+    def _open(self) -> None:
         from mlflow.exceptions import MlflowException
 
         try:
@@ -86,11 +101,17 @@ class MlflowResults(MLFlowHandler):
         """Log the files, figures and tables."""
         if self.cur_run is None or self.results is None:
             return
-        run = self.cur_run.info.run_id
-        for path in self.artifacts:
-            if path and Path(path).is_file():
-                self.client.log_artifact(run, path)
+        self._log_artifacts()
         with TemporaryDirectory() as folder:
             write_figures(Path(folder) / "figures", self.results)
             write_paper_tables(Path(folder) / "tables", self.results)
-            self.client.log_artifacts(run, folder)
+            self.client.log_artifacts(self.cur_run.info.run_id, folder)
+
+    def _log_artifacts(self) -> None:
+        assert self.cur_run is not None
+        run = self.cur_run.info.run_id
+        for path in map(Path, self.artifacts):
+            if path.is_file():
+                self.client.log_artifact(run, str(path))
+            elif path.is_dir():
+                self.client.log_artifacts(run, str(path), path.name)

@@ -13,6 +13,7 @@ from ..data.encode_loader import Pool
 from ..data.image_sources import decoded_one
 from ..data.retention_views import RetentionViews
 from ..utils.errors import DecodeError
+from ..visualize.neighbour_figures import remove_neighbour_figures, write_neighbour_figures
 from ..visualize.report import write_report
 from .rank_zero import RankZeroHandler
 from .run_context import RunContext
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReportHandler(RankZeroHandler):
-    """Write ``report.html`` when the epoch completes.
+    """Write ``report.html`` when the epoch completes, and ``figures/neighbours_<task>`` where pictures are shown.
 
     Args:
         context: the run.
@@ -64,13 +65,15 @@ class ReportHandler(RankZeroHandler):
     def write(
         self, results: Mapping[str, Any], queries: pd.DataFrame, candidates: pd.DataFrame, rejected: pd.DataFrame
     ) -> None:
-        """Write the page.
+        """Write the page and, with pictures, a figure of a query with its neighbours.
 
         Args:
             results: the document of results.json.
             queries, candidates, rejected: the tables beside it.
         """
         path = self.context.output_dir / "report.html"
+        images = self.images and self.pool is not None and self.context.cohort.features is None
+        figures = path.parent / "figures"
         with self.context.stage("report"):
             write_report(
                 path,
@@ -79,11 +82,15 @@ class ReportHandler(RankZeroHandler):
                 candidates,
                 rejected,
                 self.thumbnails(),
-                images=self.images and self.pool is not None and self.context.cohort.features is None,
+                images=images,
                 features=self.features(),
                 occlusions=self.occlusions() if self.images else (),
                 examples=self.examples,
             )
+            if images:
+                write_neighbour_figures(figures, results, queries, candidates, self.thumbnails(), self.features())
+            else:
+                remove_neighbour_figures(figures)
         logger.info("report: %s", path)
 
     def thumbnails(self) -> Callable[[str], np.ndarray | None]:

@@ -16,6 +16,7 @@ from ..metrics.head_errors import WARNING as PROBE_WARNING
 from ..utils.atomic import atomic_path
 from ..utils.pseudonyms import pseudonyms
 from ..visualize.csv_files import write_csv
+from ..visualize.neighbour_figures import remove_neighbour_figures
 from ..visualize.results_files import SCHEMA_VERSION, write_results
 from .companion_files import FILE as COMPANIONS
 from .companion_files import write_companions_file
@@ -75,6 +76,7 @@ class ResultsSaver(RankZeroHandler):
         for name, source in LEFT_BY_OTHERS.items():
             if source not in further:
                 (folder / name).unlink(missing_ok=True)
+        remove_neighbour_figures(folder / "figures")
         for name, table in further.items():
             write_csv(folder / f"{name}.csv", table, columns_of(table))
         write_companions_file(folder / COMPANIONS, evaluation.parts)

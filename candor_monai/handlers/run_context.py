@@ -134,15 +134,14 @@ class RunContext:
         }
         told = []
         for i in np.flatnonzero(~present).tolist():
-            image_id, image = records["image_id"].iat[i], records["image"].iat[i]
-            file = image if isinstance(image, str) else ""
+            image_id, file = records["image_id"].iat[i], self.cohort.file_name(i)
             if not labelled[i]:
                 told.append((image_id, file, "labels", "unlabelled", "no label for any of the findings"))
             elif image_id in self.left_out:
                 told.append((image_id, file, "compare", "left_out", "another encoder has no feature of it"))
             elif image_id in stored:
                 row = stored[image_id]
-                told.append((image_id, row.get("file") or file, row["stage"], row["reason"], row["message"]))
+                told.append((image_id, file or str(row.get("file") or ""), row["stage"], row["reason"], row["message"]))
             else:
                 told.append((image_id, file, "encode", "not_encoded", "no feature was computed; run `encode`"))
         rows.append(pd.DataFrame(told, columns=list(REJECTED_COLUMNS), dtype=object))

@@ -10,6 +10,7 @@ __getattr__, __dir__ = lazy_attributes(
         "validate_results": "results_files",
         "write_csv": "csv_files",
         "write_figures": "figures",
+        "write_neighbour_figures": "neighbour_figures",
         "write_paper_tables": "paper_tables",
         "write_report": "report",
         "write_results": "results_files",

@@ -267,7 +267,7 @@ def write_figures(folder: str | Path, results: Mapping[str, Any], dpi: int = 200
     if _sized_tasks(results):
         files += save_figure(sizes_figure(results), folder / "sizes", dpi)
     for task in tasks_of(results):
-        stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in task)
+        stem = file_stem(task)
         shown = shown_rows(results, task)
         if len(shown) <= MATRIX_FINDINGS and any(row.get("D") is not None for _, rows in shown for row in rows):
             files += save_figure(findings_figure(results, task), folder / f"findings_{stem}", dpi)
@@ -275,6 +275,15 @@ def write_figures(folder: str | Path, results: Mapping[str, Any], dpi: int = 200
             if any(row["task"] == task for row in results.get(what) or ()):
                 files += save_figure(draw(results, task), folder / f"{what}_{stem}", dpi)
     return files
+
+
+def file_stem(task: str) -> str:
+    """A task's name as it stands in the names of files.
+
+    >>> file_stem("chest (north)")
+    'chest__north_'
+    """
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in task)
 
 
 def _figure(width: float, height: float, bare: bool = False) -> tuple[Figure, Axes]:

@@ -113,9 +113,7 @@ def build_gallery(
         count: examples of each encoder and finding.
         budget: bytes of pictures and markup.
     """
-    options = results["options"]
-    if "label" in queries:
-        queries = queries[queries["label"] == 1]  # with ``queries: test`` there are negative ones too
+    queries = positive_queries(queries)
     rank = {name: place for place, name in enumerate(order)}
     examples = discordant_examples(queries, count)
     chosen = len(examples)
@@ -127,14 +125,7 @@ def build_gallery(
         ).sort_values(["class_task", "place", "encoder_place"], kind="stable")
         examples = examples.iloc[: max(0, budget) // MARKUP_OF_EXAMPLE]
     if neighbours is None and features is not None and len(examples):
-        neighbours = nearest_neighbours(
-            examples,
-            candidates,
-            features,
-            k=int(options.get("k", 5)),
-            sets=str(options.get("sets", "patient")),
-            exclude_same_patient=bool(options.get("exclude_same_patient", False)),
-        )
+        neighbours = found_neighbours(examples, candidates, features, results["options"])
     found = _by_query(neighbours)
     pictures = Pictures(thumbnails, *((64, 64) if chosen > MANY_EXAMPLES else (96, 176)))
     records: list[dict[str, Any]] = examples.to_dict("records")  # type: ignore[assignment]
@@ -156,6 +147,33 @@ def build_gallery(
         store=pictures.store(),
         has_neighbours=neighbours is not None and len(neighbours) > 0,
         images=images,
+    )
+
+
+def positive_queries(queries: pd.DataFrame) -> pd.DataFrame:
+    """The positive ones of the rows of queries.parquet; with ``queries: test`` there are negative ones too."""
+    return queries[queries["label"] == 1] if "label" in queries else queries
+
+
+def found_neighbours(
+    examples: pd.DataFrame,
+    candidates: pd.DataFrame,
+    features: Callable[[str, Sequence[str]], np.ndarray],
+    options: Mapping[str, Any],
+) -> pd.DataFrame:
+    """Nearest neighbours of examples, with the options that D was measured with.
+
+    Args:
+        examples, candidates, features: as :func:`~.neighbours.nearest_neighbours` takes them.
+        options: of results.json.
+    """
+    return nearest_neighbours(
+        examples,
+        candidates,
+        features,
+        k=int(options.get("k", 5)),
+        sets=str(options.get("sets", "patient")),
+        exclude_same_patient=bool(options.get("exclude_same_patient", False)),
     )
 
 

@@ -78,6 +78,7 @@ def test_every_table_and_figure_of_the_paper(finished):
     figures = {path.name for path in (finished / "figures").iterdir()}
     assert figures >= {f"{name}.{kind}" for name in ("positives", "tasks", "findings_chest") for kind in ("svg", "png")}
     assert {"agreement_chest.svg", "overlap_chest.svg"} <= figures
+    assert {"neighbours_chest.svg", "neighbours_chest.png"} <= figures
 
 
 def test_again_nothing_is_computed_and_the_plan_says_so(finished, capsys):

@@ -42,7 +42,8 @@ def test_one_document_holds_both_encoders_and_their_comparison(finished):
     (difference,) = [row for row in results["comparisons"] if row["finding"] == "Edema"]
     assert difference["difference"] == values["blind"] - values["marker"]
     assert (finished / "report.html").stat().st_size > 10_000
-    assert (finished / "figures").is_dir()
+    assert {f"neighbours_own.{kind}" for kind in ("svg", "png")} < {p.name for p in (finished / "figures").iterdir()}
+    assert not list((finished / "cells").rglob("neighbours_*"))
     assert (finished / "tables" / "error_detection.md").is_file()
     assert {row["encoder"] for row in results["head_errors"] if row["encoder"]} == {"blind", "marker"}
 

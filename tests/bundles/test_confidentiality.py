@@ -23,7 +23,7 @@ from pydicom.uid import ExplicitVRLittleEndian
 from candor_monai.handlers import results_saver
 from candor_monai.visualize.results_files import read_results
 
-from .small_cohort import run_bundle, table_options
+from .small_cohort import run_bundle, table_options, write_small_cohort
 
 IMAGES, PATIENTS = 24, 12
 # Marks of secrets: words in texts, and digits where only digits may stand.
@@ -257,3 +257,22 @@ def test_the_words_that_pydicom_knows_are_covered():
         "StudyInstanceUID",
         "OperatorsName",
     }
+
+
+def test_pooled_cohorts_that_lie_elsewhere_leave_no_folder_in_the_outputs(tmp_path):
+    home = tmp_path / "home_of_somebody"
+    parts = []
+    for label in ("north", "south"):
+        folder = write_small_cohort(home / f"{label}_data")
+        (folder / "images" / "003.png").write_bytes(b"not an image")
+        part = {"cohort": "table", "label": label, "dataset_dir": str(folder), "labels": "labels.csv"}
+        parts.append({**part, "findings": ["Edema"], "patient_column": "patient_id", "match_on": ["view"]})
+    (home / "study").mkdir()
+    options = {"cohort": "pooled", "task": "chest", "dataset_dir": str(home / "study"), "encoder": "blind"}
+    options |= {"cohort_options": {"cohorts": parts}, "output_dir": str(tmp_path / "eval"), "probe": False}
+    run_bundle("candor_eval", **options, permutations=19, resamples=50, progress=False, batch_size=16)
+    rejected = pd.read_csv(tmp_path / "eval" / "rejected.csv")
+    assert rejected["file"].tolist() == ["north/images/003.png", "south/images/003.png"]
+    for path in (tmp_path / "eval").rglob("*"):
+        if path.is_file():
+            assert home.name.encode() not in path.read_bytes(), path

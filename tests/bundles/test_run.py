@@ -115,9 +115,14 @@ def test_again_nothing_is_encoded_and_the_numbers_stay(cohort, tmp_path, caplog)
     run_bundle("score", **options)
     assert read_results(tmp_path / "eval" / "results.json")["discordance"] == first
     assert sorted((tmp_path / "eval" / "features").rglob("*.arrow")) == shards
-    (tmp_path / "eval" / "report.html").unlink()
+    drawn = {f"neighbours_own.{kind}" for kind in ("png", "svg")}
+    for path in (tmp_path / "eval" / "report.html", tmp_path / "eval" / "figures" / "neighbours_own.svg"):
+        path.unlink()
     run_bundle("report", **options)
     assert (tmp_path / "eval" / "report.html").stat().st_size > 10_000
+    assert {path.name for path in (tmp_path / "eval" / "figures").iterdir()} == drawn
+    run_bundle("report", **options, report_images=False)
+    assert not list((tmp_path / "eval" / "figures").iterdir())
 
 
 def test_a_feature_is_kept_for_its_own_preprocessing_only(cohort, tmp_path):
@@ -152,11 +157,11 @@ def test_a_card_of_ones_own_by_its_path(cohort, tmp_path):
 def test_what_an_earlier_run_left_does_not_lie_beside_other_results(cohort, tmp_path):
     options = table_options(cohort, tmp_path / "eval")
     run_bundle("candor_eval", **options)
-    made = {path.name for path in (tmp_path / "eval").iterdir()}
-    assert made >= {"report.html", "probe.csv", "heads.safetensors"}
+    made = {path.name for path in (tmp_path / "eval").rglob("*")}
+    assert made >= {"report.html", "probe.csv", "heads.safetensors", "neighbours_own.png"}
     run_bundle("score", write_report=False, probe=False, **options)
-    left = {path.name for path in (tmp_path / "eval").iterdir()}
-    assert not left & {"report.html", "probe.csv", "heads.safetensors"}
+    left = {path.name for path in (tmp_path / "eval").rglob("*")}
+    assert not left & {"report.html", "probe.csv", "heads.safetensors", "neighbours_own.png"}
 
 
 def test_scoring_before_encoding_says_so(cohort, tmp_path):
@@ -219,20 +224,23 @@ def test_precomputed_features_need_no_images(tmp_path):
         image_id=np.array(ids),
         features=(rng.standard_normal((60, 8)) + 3 * labels[:, None]).astype(np.float32),
     )
-    pd.DataFrame({"image_id": ids, "Edema": labels}).to_csv(tmp_path / "labels.csv", index=False)
+    table = pd.DataFrame({"image_id": ids, "Edema": labels, "Noise": rng.permutation(labels)})
+    table.to_csv(tmp_path / "labels.csv", index=False)
     run_bundle(
         "candor_eval",
         cohort="features",
         dataset_dir=str(tmp_path),
         features="features.npz",
         labels="labels.csv",
-        findings=["Edema"],
+        findings=["Edema", "Noise"],
         output_dir=str(tmp_path / "eval"),
         permutations=99,
         progress=False,
     )
     rows = read_results(tmp_path / "eval" / "results.json")["discordance"]
     assert rows[0]["D"] == 0.0
+    assert next(row["D"] for row in rows if row["finding"] == "Noise") > 0
+    assert not list((tmp_path / "eval").rglob("neighbours_*"))  # there are no pictures to show
     assert rows[0]["encoder"] == "features"
 
 

@@ -109,6 +109,31 @@ def test_a_server_holds_intervals_tables_figures_and_report_of_runs_that_compare
 
 
 @needs_mlflow
+def test_a_study_is_a_run_beside_those_of_its_cells(cohort, tmp_path):
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{tmp_path}/study/mlruns.db"  # the default
+    options = table_options(cohort, tmp_path / "study", encoders=["blind", "marker"], resamples=50, probe=False)
+    del options["encoder"]
+    run_bundle("candor_eval", tracking=bundle_config("tracking_mlflow.yaml"), **options)
+    client = MlflowClient(uri)
+    runs = client.search_runs([client.get_experiment_by_name("candor_eval").experiment_id])
+    assert {run.info.run_name for run in runs} == {"study", "blind on table", "marker on table"}
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    (whole,) = (run for run in runs if run.info.run_name == "study")
+    assert whole.data.params == {"study": "study", "encoders": "blind, marker", "cohorts": "table", "folder": "study"}
+    names = {artifact.path for artifact in client.list_artifacts(whole.info.run_id)}
+    assert names >= {"results.json", "report.html", "ranking.csv", "comparisons.csv", "figures", "tables"}
+    assert not names & {"cells", "features"}
+    for folder in ("figures", "tables"):
+        logged = {artifact.path for artifact in client.list_artifacts(whole.info.run_id, folder)}
+        assert logged == {f"{folder}/{path.name}" for path in (tmp_path / "study" / folder).iterdir()}
+    assert "figures/neighbours_own.png" in {a.path for a in client.list_artifacts(whole.info.run_id, "figures")}
+    fetched = client.download_artifacts(whole.info.run_id, "results.json", str(tmp_path))
+    assert read_results(fetched) == read_results(tmp_path / "study" / "results.json")
+
+
+@needs_mlflow
 def test_a_server_that_is_not_there_is_told_in_a_line(cohort, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     options = table_options(cohort, tmp_path / "eval", probe=False)

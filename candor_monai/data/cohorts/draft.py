@@ -31,6 +31,7 @@ class Draft:
         features: shape (N, d), for a cohort of features.
         open_image: reads an image that is not a file of its own.
         match_on: covariates of the matched groups when neither card nor user names them.
+        elsewhere: as in Cohort.
         paths_checked: whether the adapter has seen to it that no path of a table leaves the dataset's folder.
         blank: what a blank becomes when the user does not say; None leaves it to the task.
     """
@@ -49,6 +50,7 @@ class Draft:
     open_image: Callable[[str], Path | bytes] | None = None
     match_on: tuple[str, ...] | None = None
     blank: str | None = None
+    elsewhere: dict[str, str] = field(default_factory=dict)
     paths_checked: bool = False
 
     def __post_init__(self) -> None:

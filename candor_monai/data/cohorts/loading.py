@@ -14,7 +14,7 @@ import pandas as pd
 from ...utils import UserError, unknown
 from ...utils.names import names_of
 from ...utils.typed import typed
-from ..cohort import BOX_COLUMNS, MASK_COLUMNS, SPLITS, Cohort
+from ..cohort import BOX_COLUMNS, MASK_COLUMNS, SPLITS, Cohort, shown_name
 from ..file_index import inside
 from ..label_policy import BLANKED, UNLABELLED, apply_policy
 from ..label_tables import check_unique
@@ -197,13 +197,20 @@ def _finish(source: Source, draft: Draft, task: Task, chosen: Mapping[str, Any])
         uncertain=uncertain,
         boxes=boxes[list(BOX_COLUMNS)],
         masks=masks[list(MASK_COLUMNS)],
-        rejected=draft.rejected,
+        rejected=_shown(draft),
+        elsewhere=draft.elsewhere,
         counts=counts,
         task=task,
         card=card.as_dict(),
         features=draft.features,
         open_image=draft.open_image,
     )
+
+
+def _shown(draft: Draft) -> pd.DataFrame:
+    """The rejected images, their files named as outputs name them."""
+    files = [shown_name(f, draft.elsewhere) if isinstance(f, str) else f for f in draft.rejected["file"]]
+    return draft.rejected.assign(file=pd.Series(files, dtype=object, index=draft.rejected.index))
 
 
 def _keep_values(draft: Draft, column: str, wanted: Any, name: str, asked: bool) -> None:

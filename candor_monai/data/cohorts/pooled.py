@@ -99,7 +99,8 @@ def pool(parts: Sequence[Part], root: Path, findings: Sequence[str] = ()) -> Dra
 
     Args:
         parts: at least one.
-        root: folder that the names of images shall start from; images that lie elsewhere keep their whole path.
+        root: folder that the names of images shall start from; images that lie elsewhere keep their whole path, and
+            are named by their part's label in outputs.
         findings: the task's, in its order; empty: those of the parts, as they come. A part that does not know a finding
             is unlabelled for it.
 
@@ -110,6 +111,7 @@ def pool(parts: Sequence[Part], root: Path, findings: Sequence[str] = ()) -> Dra
     order = [f for f in findings if f in known] or known
     opened = OpenParts(root)
     records, codes, boxes, masks, rejected = [], [], [], [], []
+    elsewhere: dict[str, str] = {}
     found: dict[str, int] = {}
     left_out: dict[str, int] = {}
     for part in parts:
@@ -118,6 +120,8 @@ def pool(parts: Sequence[Part], root: Path, findings: Sequence[str] = ()) -> Dra
             raise UserError(f"cohort {part.label!r} has a column {COVARIATE!r}: give it another name to pool it.")
         prefix = _prefix(part, root)
         opened.parts.append((prefix, cohort.open_image))
+        if prefix.startswith("/"):
+            elsewhere[prefix] = f"{part.label}/"
         rows = cohort.records.assign(**{COVARIATE: part.label})
         for column in ("image_id", "patient_id"):
             rows[column] = part.named(rows[column])
@@ -144,6 +148,7 @@ def pool(parts: Sequence[Part], root: Path, findings: Sequence[str] = ()) -> Dra
         features=_features(parts),
         open_image=opened if any(part.cohort.open_image is not None for part in parts) else None,
         match_on=_matched_on(parts),
+        elsewhere=dict(sorted(elsewhere.items(), key=lambda folder: -len(folder[0]))),  # the innermost first
         paths_checked=True,
     )
 

@@ -77,6 +77,19 @@ def test_a_part_that_lies_elsewhere_and_its_missing_file(tmp_path):
     ]
 
 
+def test_outputs_name_files_that_lie_elsewhere_by_their_part(tmp_path):
+    (tmp_path / "here").mkdir()
+    for name in ("here", "there"):
+        fundus(tmp_path / name)
+    second = {"cohort": "aptos", "label": "again", "dataset_dir": str(tmp_path / "there/aptos")}
+    cohort = pooled(tmp_path / "here", ["aptos", second])
+    names = [cohort.file_name(i) for i in range(len(cohort))]
+    assert names[0] == "aptos/train_images/a0.png"
+    assert names[5] == "again/train_images/a0.png"
+    assert all(cohort.path(i).is_file() for i in range(len(cohort)))
+    assert cohort.select(np.arange(5, 10)).file_name(0) == names[5]
+
+
 def test_images_inside_archives_are_opened_by_their_own_cohort(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
