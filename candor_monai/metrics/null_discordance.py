@@ -8,13 +8,16 @@ set are found; it is taken for common findings in large groups.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 _ELEMENTS = 2_000_000
 _COLUMNS = 8
+# Bytes of a query and a candidate that are compared: their distance and who is left out, with all that it takes.
+_PAIR_BYTES = 12
+_FEWEST = 20
 
 #: distances (queries, shape (..., Q)), (candidates, shape (..., n)) -> shape (..., Q, n), float32
 Distances = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -71,23 +74,41 @@ class NullLists:
     place: np.ndarray
 
 
-def from_distances(cohorts: Relabelled, rules: Rules, distances: Distances) -> tuple[np.ndarray, np.ndarray]:
+def from_distances(
+    cohorts: Relabelled, rules: Rules, distances: Distances, memory: int, image_bytes: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Discordant queries and queries of each cohort, every candidate compared.
+
+    Args:
+        cohorts, rules: the relabelled cohorts, and who is left out.
+        distances: of queries to candidates.
+        memory: bytes that may be taken for what is compared at once; at least `_FEWEST` queries are.
+        image_bytes: what `distances` takes for each image it is given.
 
     Returns:
         two arrays of shape (B,), int64.
     """
-    count, size = cohorts.queries.shape[1], cohorts.positives.shape[1]
-    step = max(1, _ELEMENTS // max(1, count * size))
-    found = [
-        _whole(cohorts.part(slice(start, start + step)), rules, distances)
-        for start in range(0, len(cohorts.queries), step)
-    ]
-    return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
+    batch, (count, size) = len(cohorts.queries), (cohorts.queries.shape[1], cohorts.positives.shape[1])
+    width = min(_queries_at_once(size, memory, image_bytes), max(1, count))
+    whole = (size + width) * image_bytes + _PAIR_BYTES * size * width
+    step = max(1, min(_ELEMENTS // max(1, width * size), memory // whole))
+    discordant, kept = np.zeros((2, batch), np.int64)
+    for start in range(0, batch, step):
+        rows = slice(start, start + step)
+        part = cohorts.part(rows)
+        for first in range(0, count, width):
+            found = _whole(replace(part, queries=part.queries[:, first : first + width]), rules, distances)
+            discordant[rows] += found[0].sum(axis=1)
+            kept[rows] += found[1].sum(axis=1)
+    return discordant, kept
+
+
+def _queries_at_once(size: int, memory: int, image_bytes: int) -> int:
+    return max((memory - size * image_bytes) // (_PAIR_BYTES * size + image_bytes), _FEWEST)
 
 
 def from_lists(
-    cohorts: Relabelled, rules: Rules, lists: NullLists, distances: Distances
+    cohorts: Relabelled, rules: Rules, lists: NullLists, distances: Distances, memory: int, image_bytes: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Discordant queries and queries of each cohort, walking down lists of nearest images.
 
@@ -95,6 +116,7 @@ def from_lists(
         cohorts, rules: the relabelled cohorts, and who is left out; `rules.balance` is not supported.
         lists: nearest images of everyone who may be a query, without those of the same code.
         distances: for queries whose list runs out.
+        memory, image_bytes: of those queries, as in `from_distances`.
 
     Returns:
         two arrays of shape (B,), int64.
@@ -105,11 +127,13 @@ def from_lists(
     member, keeps = _members(cohorts, rules, cohort, query, width)
     sums, short = _walk(lists, rules.k, member.ravel(), cohort * width, lists.place[query], keeps)
     discordant, kept = sums[1] < sums[0], np.ones(len(query), bool)
-    for one in short:
-        at = cohort[one]
-        alone = Relabelled(query[None, one, None], cohorts.positives[None, at], cohorts.negatives[None, at])
-        hit, valid = _whole(alone, rules, distances)
-        discordant[one], kept[one] = hit[0] > 0, valid[0] > 0
+    width = _queries_at_once(cohorts.positives.shape[1], memory, image_bytes)
+    for at in np.unique(cohort[short]):
+        mine = short[cohort[short] == at]
+        for first in range(0, len(mine), width):
+            some = mine[first : first + width]
+            alone = Relabelled(query[None, some], cohorts.positives[None, at], cohorts.negatives[None, at])
+            (discordant[some],), (kept[some],) = _whole(alone, rules, distances)
     return (
         np.bincount(cohort[kept & discordant], minlength=batch),
         np.bincount(cohort[kept], minlength=batch),
@@ -169,6 +193,7 @@ def _walk(
 
 
 def _whole(cohorts: Relabelled, rules: Rules, distances: Distances) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each query is discordant, and whether it is one, each of shape (B, Q), bool."""
     query = np.maximum(cohorts.queries, 0)
     sides = (cohorts.positives, cohorts.negatives)
     out = [rules.key[query][:, :, None] == rules.key[side][:, None, :] for side in sides]
@@ -189,5 +214,4 @@ def _whole(cohorts: Relabelled, rules: Rules, distances: Distances) -> tuple[np.
         nearest = torch.topk(torch.from_numpy(far), min(rules.k, far.shape[2]), dim=2, largest=False, sorted=True)
         means.append(nearest.values.numpy().sum(axis=2, dtype=np.float64))
         valid &= far.shape[2] - excluded.sum(axis=2) >= rules.k
-    discordant = valid & (means[1] < means[0])
-    return discordant.sum(axis=1), valid.sum(axis=1)
+    return valid & (means[1] < means[0]), valid

@@ -47,7 +47,7 @@ class Options:
         shuffle_labels: exchange the labels of ``"image"``s or of ``"patient"``s within groups, as a control.
         resamples: B of the conditional interval; 0: none.
         permutations: B of the permutation test.
-        memory_bytes: bound on the extra memory of the sweeps.
+        memory_bytes: bound on the extra memory of the sweeps and of the permutation test.
         total_interval: give the total interval.
         permutation_test: give the permutation test.
         margin: score the margin classifier on every labelled image.

@@ -8,6 +8,11 @@ too. A cell stops early once both tails of its null distribution hold enough exc
 In groups of more images than `MAX_LISTED`, and for findings with very many comparisons, the test uses the
 first queries in the order of the query sample, in the data and in every exchange alike; the candidate sets
 are always whole.
+
+Groups are taken one after the other, and in each of them `Options.memory_bytes` is shared out: at most half to the
+normalised features (else they are made again where they are needed), a sixteenth to all distances of a small group,
+an eighth to the tables of the findings that run together, a quarter of what is left to the lists of nearest images;
+and of what is left then, half to the exchanges that run together and an eighth to a block of distances.
 """
 
 from __future__ import annotations
@@ -36,6 +41,15 @@ ENOUGH_IN_TAIL = 100
 MAX_OPERATIONS = 2e11
 ENOUGH_LISTED = 100
 _MAX_LIST = 2048
+# Rows that are normalised in float64 at once, queries and (at most) candidates that are compared at once for the lists.
+_ROWS = 512
+_LISTED = 256
+_CANDIDATES = 8192
+# Bytes of an image: in one exchange, at its peak, and in the tables of one finding.
+_EXCHANGE_BYTES = 80
+_TABLE_BYTES = 28
+# Bytes of a query in one exchange while it walks down its list.
+_QUERY_BYTES = 160
 
 
 @dataclass(frozen=True)
@@ -100,31 +114,40 @@ def permutation_replicates(
     if exchange is None:
         exchange = cohort_exchange(observations, options)
     labels = effective_labels(observations, options)
-    asked = {cell.group for cell in cells}
-    known = {
-        name: _Group(rows, parts, features, observations, options)
-        for name, rows, parts in groups(observations, options.matched)
-        if name in asked
-    }
-    states = [_CellNull(cell, known[cell.group], labels, observations, options, exchange) for cell in cells]
-    for group in known.values():
-        group.prepare([state for state in states if state.group is group and state.listed])
+    found: dict[int, NullReplicates] = {}
+    for name, rows, parts in groups(observations, options.matched):
+        places = [place for place, cell in enumerate(cells) if cell.group == name]
+        if not places:
+            continue
+        group = _Group(rows, parts, features, observations, options)
+        room = max(1, options.memory_bytes // 8 // (_TABLE_BYTES * max(1, len(rows))))
+        for first in range(0, len(places), room):
+            part = places[first : first + room]
+            states = [_CellNull(cells[place], group, labels, observations, options, exchange) for place in part]
+            _run(group, states, exchange, options, early_stop)
+            found |= zip(part, (state.result() for state in states), strict=True)
+    return [found[place] for place in range(len(cells))]
+
+
+def _run(
+    group: _Group, states: Sequence[_CellNull], exchange: PatientExchange, options: Options, early_stop: bool
+) -> None:
+    """Take the findings of one group through the exchanges."""
+    if not any(state.running for state in states):
+        return
+    group.prepare([state for state in states if state.listed])
+    step = group.exchanges_at_once
     done = 0
     while done < options.permutations and any(state.running for state in states):
         end = min(done + CHECK_EVERY, options.permutations)
-        step = max(1, min(CHECK_EVERY, options.memory_bytes // (64 * len(observations)), end - done))
         for first in range(done, end, step):
-            count = min(step, end - first)
-            for group in known.values():
-                running = [state for state in states if state.group is group and state.running]
-                if running:
-                    moved = group.exchanged(exchange, first, count)
-                    for state in running:
-                        state.extend(*moved)
+            moved = group.exchanged(exchange, first, min(step, end - first))
+            for state in states:
+                if state.running:
+                    state.extend(*moved)
         done = end
         for state in states:
             state.running = state.running and not (early_stop and state.decided())
-    return [state.result() for state in states]
 
 
 def cohort_exchange(observations: Observations, options: Options) -> PatientExchange:
@@ -237,9 +260,11 @@ class _Group:
             self.query_rank[self._place[order]] = np.arange(len(part))
         self._features = features
         self._matrix: np.ndarray | None = None
-        self._points: torch.Tensor | None = None
-        self._memory = options.memory_bytes // 2
-        self._centre = unit_rows(features, self.rows[: min(len(self.rows), MAX_LISTED)]).mean(axis=0)
+        self._points: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._memory = options.memory_bytes
+        self._width = int(np.shape(features)[1])
+        self._keeps_points = 4 * len(rows) * (self._width + 1) <= self._memory // 2
+        self._centre = self._mean(self.rows[: min(len(self.rows), MAX_LISTED)])
         self.lists: NullLists | None = None
         self._exchange: PatientExchange | None = None
 
@@ -247,41 +272,75 @@ class _Group:
     def small(self) -> bool:
         return len(self.rows) <= MAX_LISTED
 
+    @property
+    def spare(self) -> int:
+        """Bytes that are left beside what is kept for the whole test."""
+        kept = 4 * len(self.rows) * (self._width + 1) if self._keeps_points else 0
+        if self._matrix is not None:
+            kept += self._matrix.nbytes
+        if self.lists is not None:
+            kept += self.lists.index.nbytes + self.lists.distance.nbytes
+        return max(self._memory - kept, 0)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block of distances, with all that it is made from."""
+        return self.spare // 8
+
+    @property
+    def candidate_bytes(self) -> int:
+        """Bytes of an image whose distances are asked for."""
+        if self._matrix is not None:
+            return 0
+        return 4 * self._width if self._keeps_points else 8 * self._width
+
+    @property
+    def exchanges_at_once(self) -> int:
+        each = _EXCHANGE_BYTES * len(self.rows) + _QUERY_BYTES * min(MAX_LISTED, len(self.rows))
+        return min(CHECK_EVERY, max(1, self.spare // 2 // each))
+
     def prepare(self, states: Sequence[_CellNull]) -> None:
         """Make what the cells need: all distances of a small group, and lists of nearest images."""
-        if self.small and len(self.rows):
+        if self.small and self._matrix is None and 4 * len(self.rows) ** 2 <= self._memory // 16:
             everyone = np.arange(len(self.rows))
             self._matrix = self.distances(everyone[None], everyone[None])[0]
-        if not states:
-            return
-        self.lists = self._lists(max(state.list_length for state in states))
+        self.lists = None
+        if states:
+            self.lists = self._lists(max(state.list_length for state in states))
 
     def _lists(self, length: int) -> NullLists:
         listed = np.argsort(self.query_rank, kind="stable")[:MAX_LISTED]
         place = np.full(len(self.rows), -1, np.int64)
         place[listed] = np.arange(len(listed))
-        length = min(len(self.rows), length)
-        index = np.empty((length, len(listed)), np.int32)
-        distance = np.empty((length, len(listed)), np.float32)
-        everyone = np.arange(len(self.rows))
-        for start in range(0, len(listed), 256):
-            part = slice(start, start + 256)
-            far = self.distances(listed[None, part], everyone[None])[0]
-            far[self.key[listed[part]][:, None] == self.key[None, :]] = np.inf
-            nearest = torch.topk(torch.from_numpy(far), length, dim=1, largest=False, sorted=True)
-            index[:, part], distance[:, part] = nearest.indices.numpy().T, nearest.values.numpy().T
+        length = max(1, min(len(self.rows), length, self.spare // 4 // (8 * len(listed))))
+        index = np.full((len(listed), length), len(self.rows), np.int32)
+        distance = np.full((len(listed), length), np.inf, np.float32)
+        # Distances are held three times while the nearest of them are found.
+        step = self.block_bytes // (self.candidate_bytes + 14 * _LISTED)
+        step = min(max(step, _LISTED), _CANDIDATES)
+        for first in range(0, len(self.rows), step):
+            images = np.arange(first, min(first + step, len(self.rows)))
+            for start in range(0, len(listed), _LISTED):
+                part = slice(start, start + _LISTED)
+                far = self.distances(listed[None, part], images[None])[0]
+                far[self.key[listed[part]][:, None] == self.key[images][None, :]] = np.inf
+                both = torch.from_numpy(np.concatenate([distance[part], far], axis=1))
+                nearest = torch.topk(both, length, dim=1, largest=False, sorted=True)
+                distance[part], column = nearest.values.numpy(), nearest.indices.numpy()
+                old = np.take_along_axis(index[part], np.minimum(column, length - 1), axis=1)
+                index[part] = np.where(column < length, old, column + (first - length))
         missing = np.isinf(distance)
         index[missing], distance[missing] = len(self.rows), 0
-        return NullLists(index, distance, place)
+        return NullLists(np.ascontiguousarray(index.T), np.ascontiguousarray(distance.T), place)
 
     def distances(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """1 − cosine, shape (B, Q, n), float32, of positions (B, Q) and (B, n)."""
         if self._matrix is not None:
             return self._matrix[queries[:, :, None], candidates[:, None, :]]
-        left, right = self._point(queries), self._point(candidates)
-        far = torch.baddbmm(0.5 * (right * right).sum(dim=2)[:, None, :], left, right.transpose(1, 2), alpha=-1)
-        far += 0.5 * (left * left).sum(dim=2)[:, :, None]
-        return far.numpy()
+        (left, near), (right, far) = self._point(queries), self._point(candidates)
+        out = torch.baddbmm(far[:, None, :], left, right.transpose(1, 2), alpha=-1)
+        out += near[:, :, None]
+        return out.numpy()
 
     def exchanged(self, exchange: PatientExchange, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Exchanges as positions in the group: where labels come from, and where they go, each (count, images)."""
@@ -295,20 +354,31 @@ class _Group:
     def positions(self, rows: np.ndarray) -> np.ndarray:
         return self._place[rows]
 
-    def _point(self, positions: np.ndarray) -> torch.Tensor:
-        if self._points is None and 4 * len(self.rows) * np.shape(self._features)[1] <= self._memory:
+    def _point(self, positions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Centred rows and half their squared lengths, shapes (B, m, d) and (B, m), float32, of positions (B, m)."""
+        if self._points is None and self._keeps_points:
             self._points = self._centred(np.arange(len(self.rows)))
         if self._points is not None:
-            return self._points[torch.from_numpy(positions)]
-        wanted, back = np.unique(positions, return_inverse=True)
-        return self._centred(wanted)[torch.from_numpy(back.reshape(positions.shape))]
+            (points, halves), at = self._points, torch.from_numpy(positions)
+        else:
+            wanted, back = np.unique(positions, return_inverse=True)
+            (points, halves), at = self._centred(wanted), torch.from_numpy(back.reshape(positions.shape))
+        return points[at], halves[at]
 
-    def _centred(self, positions: np.ndarray) -> torch.Tensor:
-        out = np.empty((len(positions), np.shape(self._features)[1]), np.float32)
-        for start in range(0, len(positions), MAX_LISTED):
-            part = slice(start, start + MAX_LISTED)
-            out[part] = unit_rows(self._features, self.rows[positions[part]]) - self._centre
-        return torch.from_numpy(out)
+    def _centred(self, positions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        out, halves = torch.empty((len(positions), self._width)), torch.empty(len(positions))
+        for start in range(0, len(positions), _ROWS):
+            part = slice(start, start + _ROWS)
+            out[part] = torch.from_numpy(unit_rows(self._features, self.rows[positions[part]]) - self._centre)
+            halves[part] = 0.5 * (out[part] * out[part]).sum(dim=1)
+        return out, halves
+
+    def _mean(self, rows: np.ndarray) -> np.ndarray:
+        """The mean of normalised rows, shape (d,), float64."""
+        unit = np.empty((len(rows), self._width))
+        for start in range(0, len(rows), _ROWS):
+            unit[start : start + _ROWS] = unit_rows(self._features, rows[start : start + _ROWS])
+        return unit.mean(axis=0)
 
 
 class _CellNull:
@@ -328,8 +398,9 @@ class _CellNull:
         self._label = labels[group.rows, column]
         self._positive = np.flatnonzero(self._label == 1)
         key = draw_key(observations, options, cell.finding, cell.group, 0)
-        self._order = keyed_rank(observations.digests[group.rows], "draw", *key)
-        self._rank = np.argsort(self._order, kind="stable")
+        self._order = keyed_rank(observations.digests[group.rows], "draw", *key).astype(np.int32)
+        self._rank = np.empty_like(self._order)
+        self._rank[self._order] = np.arange(len(self._order), dtype=np.int32)
         self._allowed_image, self._allowed_label = _eligible(observations, options, group, column)
         self.movable = int(exchange.movable[cell.rows_pos].sum())
         self.reason = _no_statement(cell, observations, self.movable)
@@ -342,7 +413,7 @@ class _CellNull:
         self._denominators: list[np.ndarray] = []
         self.listed, self._most = False, options.max_queries
         if self.running:
-            self._plan(features_width=int(np.shape(group._features)[1]))
+            self._plan(group._width)
         self._observe()
 
     @property
@@ -382,10 +453,11 @@ class _CellNull:
             self._positives(destinations),
             self._negatives(sources),
         )
+        room = self.group.block_bytes, self.group.candidate_bytes
         if self.listed and self.group.lists is not None:
-            found = from_lists(cohorts, self._rules, self.group.lists, self.group.distances)
+            found = from_lists(cohorts, self._rules, self.group.lists, self.group.distances, *room)
         else:
-            found = from_distances(cohorts, self._rules, self.group.distances)
+            found = from_distances(cohorts, self._rules, self.group.distances, *room)
         self._numerators.append(found[0])
         self._denominators.append(found[1])
 
@@ -443,7 +515,7 @@ class _CellNull:
         chosen = wanted & (np.cumsum(wanted, axis=1) <= self._cell.n)
         if not (chosen.sum(axis=1) == self._cell.n).all():
             raise _TooShort
-        return images[chosen].reshape(len(images), self._cell.n)
+        return images[chosen].reshape(len(images), self._cell.n).astype(np.int64)
 
     def _negatives(self, sources: np.ndarray) -> np.ndarray:
         length = 2 * self._cell.n + 64

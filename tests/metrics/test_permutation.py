@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
+import weakref
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from candor_monai.metrics import permutation
 from candor_monai.metrics.evaluation import evaluate
@@ -225,3 +230,72 @@ def test_pooling_shares_the_exchanges() -> None:
     np.testing.assert_allclose(mean.values.values(), [(3 * 0.25 + 0.5) / 4, (3 * 0.5 + 0.5) / 4])
     with pytest.raises(ValueError, match="nothing to pool"):
         pool_nulls([])
+
+
+class Allocations(TorchDispatchMode):
+    """Bytes of arrays and tensors that live at once, at their peak: `tracemalloc` knows those of NumPy alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tensors, self.peak = 0, 0
+
+    def __enter__(self) -> Allocations:
+        super().__enter__()
+        torch.topk(torch.zeros(1, 2), 1)  # what PyTorch loads at its first operation is not counted
+        tracemalloc.start()
+        self._tensors, self.peak = 0, 0
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._look()
+        tracemalloc.stop()
+        super().__exit__(*error)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._look()
+        out = func(*args, **(kwargs or {}))
+        given = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((args, kwargs)) if torch.is_tensor(leaf)}
+        for tensor in tree_leaves(out):
+            if torch.is_tensor(tensor) and tensor.untyped_storage().data_ptr() not in given:
+                size = tensor.untyped_storage().nbytes()
+                self._tensors += size
+                weakref.finalize(tensor.untyped_storage(), self._gone, size)
+        self._look()
+        return out
+
+    def _gone(self, size: int) -> None:
+        self._look()
+        self._tensors -= size
+
+    def _look(self) -> None:
+        self.peak = max(self.peak, tracemalloc.get_traced_memory()[1] + self._tensors)
+        tracemalloc.reset_peak()
+
+
+def large_group(images: int = 8000, width: int = 64) -> tuple[np.ndarray, Observations]:
+    rng = np.random.default_rng(11)
+    labels = (rng.random((images, 3)) < [0.5, 0.05, 0.01]).astype(int)
+    features = rng.normal(size=(images, width)).astype(np.float32)
+    features[:, :3] += 2 + 0.5 * labels
+    patient = [f"p{i}" for i in rng.integers(0, images // 3, images)]
+    seen = Observations([f"i{i}" for i in range(images)], labels, ["a", "b", "c"], patient=patient)
+    return features, seen
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_extra_memory_is_bounded_and_changes_nothing(listed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if listed:  # else every query is compared with all candidates
+        monkeypatch.setattr(permutation, "MAX_OPERATIONS", 1.0)
+        monkeypatch.setattr(permutation, "ENOUGH_LISTED", 0)
+    features, seen = large_group()
+    options = replace(QUICK, permutations=24, max_candidates=500, max_queries=100)
+    cells = evaluate(features, seen, options).cells
+    whole = permutation_replicates(cells, features, seen, options, early_stop=False)
+    assert all(len(one.values.numerators) == 24 for one in whole)
+    small = replace(options, memory_bytes=2**24)
+    with Allocations() as allocations:
+        bounded = permutation_replicates(cells, features, seen, small, early_stop=False)
+    assert 2**21 < allocations.peak < small.memory_bytes  # the normalised rows alone are 2 MiB
+    for one, two in zip(whole, bounded, strict=True):
+        np.testing.assert_array_equal(one.values.numerators, two.values.numerators)
+        np.testing.assert_array_equal(one.values.denominators, two.values.denominators)

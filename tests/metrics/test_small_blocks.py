@@ -133,6 +133,7 @@ def test_tiny_sizes_change_no_interval_and_no_permutation(monkeypatch):
         "null_discordance._COLUMNS": 1,
         "resampling._RESAMPLES_PER_BLOCK": 3,
         "permutation.CHECK_EVERY": 64,
+        "total_interval._ORDERED": 500,
     }.items():
         module, constant = name.split(".")
         monkeypatch.setattr(importlib.import_module(f"candor_monai.metrics.{module}"), constant, value)

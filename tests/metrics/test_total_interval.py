@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from candor_monai.metrics import total_interval as total_interval_module
 from candor_monai.metrics.half_samples import Halves
+from candor_monai.metrics.roc import auroc
 from candor_monai.metrics.total_interval import (
     SplitReplicates,
     auroc_variance,
@@ -291,3 +293,31 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match="weights"):
         weighted_mean_splits([one], [0.0])
     assert total_interval(one).reason == "too few candidates to split"
+
+
+@pytest.mark.parametrize("kind", ["distinct", "tied", "signed zeros", "undefined", "all equal"])
+@pytest.mark.parametrize("block", [1, 700, 10**6])
+def test_aurocs_of_all_splits_at_once_are_those_of_each(kind: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(total_interval_module, "_ORDERED", block)
+    rng = np.random.default_rng(5)
+    for images in (1, 2, 5, 60):
+        near = rng.normal(size=(2, images, 40)).astype(np.float32)
+        if kind == "tied":
+            near = np.round(near * 2) / 2
+        elif kind == "signed zeros":
+            near = np.round(near) * rng.choice(np.float32([-0.0, 1.0]), near.shape)
+        elif kind == "undefined":
+            near[rng.random(near.shape) < 0.4] = np.nan
+            near[rng.random(near.shape) < 0.2] = np.inf
+            near[rng.random(near.shape) < 0.2] = -np.inf
+        elif kind == "all equal":
+            near[:] = -0.25
+        half = rng.integers(0, 3, (images, 40))  # some are in neither
+        inside, positive = np.stack([half == 1, half == 2]), rng.random(images) < 0.4
+        found = total_interval_module._auroc_table(near, inside, positive)
+        for split in range(40):
+            for a in (0, 1):
+                for b in (0, 1):
+                    mine = inside[a, :, split] & np.isfinite(near[b, :, split])
+                    value = auroc(near[b, mine, split], positive[mine])
+                    assert found[a, b, split] == value or (value is None and np.isnan(found[a, b, split]))
