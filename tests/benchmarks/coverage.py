@@ -2,10 +2,12 @@
 
     python -m tests.benchmarks.coverage run --folder RAW [--rounds 4] [--cohorts 250] [--only NAME] [--part 0/2]
     python -m tests.benchmarks.coverage table --folder RAW --output docs/coverage.csv
+    python -m tests.benchmarks.coverage summary --output docs/coverage.csv
 
 A run goes over all settings round by round and keeps the cohorts of each in a file of its own, so it can be
 stopped and continued, shared by processes, and extended. Every setting and round has its own seed. θ is the mean
-over all cohorts of a setting.
+over all cohorts of a setting. The table keeps a setting's row that rests on more cohorts than the folder holds.
+The summary is the table of docs/uncertainty.md.
 """
 
 from __future__ import annotations
@@ -148,28 +150,95 @@ def run(name: str, case: Case, cohorts: int, number: int = 0) -> np.ndarray:
 
 
 def table(folder: Path, output: Path) -> None:
-    """Summarise all rounds of all settings."""
-    found = []
+    """Summarise all rounds of all settings; a row of ``output`` that rests on as many cohorts or more stays."""
+    before = {row["setting"]: row for row in _read(output)} if output.exists() else {}
+    found: list[dict[str, object]] = []
     for name, case in grid().items():
-        rounds = sorted(folder.glob(f"{crc32(name.encode()):08x}-*.npy"))
-        if rounds:
-            found.append(summary(name, case, np.concatenate([np.load(one) for one in rounds])))
+        rounds = [np.load(one) for one in sorted(folder.glob(f"{crc32(name.encode()):08x}-*.npy"))]
+        known = before.get(name)
+        if rounds and (known is None or int(known["cohorts"]) < sum(map(len, rounds))):
+            found.append(summary(name, case, np.concatenate(rounds)))
+        elif known is not None:
+            found.append(dict(known))
     with output.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, found[0])
         writer.writeheader()
         writer.writerows(found)
 
 
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def _parts(rows: list[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
+    """The settings of each line of the summary."""
+    single = [row for row in rows if row["measure"] == "D" and row["groups"] == row["findings"] == "1"]
+    one = [row for row in single if row["images_per_patient"] == "1"]
+    many = [row for row in single if row["images_per_patient"] != "1"]
+    kind = {"768": "… wide cone (768, offset 20)", "10": "… 10 wide, offset 3"}
+
+    def hubs(row: dict[str, str]) -> str:
+        if row["width"] in kind:
+            return kind[row["width"]]
+        if not float(row["offset"]):
+            return "D, one image a patient, no hubs"
+        return "… stronger hubs (spread 0.3)" if float(row["spread"]) else "… cone (64 wide, offset 8)"
+
+    names = ("D, one image a patient, no hubs", "… cone (64 wide, offset 8)", kind["768"])
+    names += ("… stronger hubs (spread 0.3)", kind["10"])
+    parts = {name: [row for row in one if hubs(row) == name] for name in names}
+    for name, counts in (
+        ("… 20 positives", ("20",)),
+        ("… 45 positives", ("45",)),
+        ("… 200 and 400 positives", ("200", "400")),
+        ("… 1,000 and 2,000 positives", ("1000", "2000")),
+    ):
+        parts[name] = [row for row in one if row["positives"] in counts]
+    ends = ((0.48, 1.0, "… θ above 0.48"), (0.4, 0.48, "… θ 0.4 to 0.48"), (0.3, 0.4, "… θ 0.3 to 0.4"))
+    for low, high, name in (*ends, (-1.0, 0.3, "… θ below 0.3")):
+        parts[name] = [row for row in one if low < float(row["theta"]) <= high]
+    for sets in ("image", "patient"):
+        parts[f"D, several images a patient, `sets: {sets}`"] = [row for row in many if row["sets"] == sets]
+    pooled = [row for row in rows if row["measure"] == "D" and (row["groups"] != "1" or row["findings"] != "1")]
+    parts["D pooled over 4 groups; severity mean over 3 findings × 2 groups"] = pooled
+    parts["margin AUROC"] = [row for row in rows if row["measure"] == "margin"]
+    parts["difference of two equally good encoders"] = [row for row in rows if row["measure"] == "difference"]
+    return {**parts, "**all**": rows}
+
+
+def tell_summary(path: Path) -> None:
+    """Print the table by parts of the grid, how many settings meet the target, and the lowest ones."""
+    rows = _read(path)
+    for name, part in _parts(rows).items():
+        covered, width, plain = (
+            np.array([float(row[key]) for row in part]) for key in ("coverage", "width_ratio", "conditional_coverage")
+        )
+        print(
+            f"| {name} | {len(part)} | {covered.mean():.3f} | {covered.min():.3f} | {width.mean():.2f} | "
+            f"{width.max():.2f} | {plain.mean():.3f} | {plain.min():.3f} |"
+        )
+    lower = [float(row["coverage_lower99"]) for row in rows]
+    thousand = [float(row["coverage_lower99"]) for row in rows if int(row["cohorts"]) >= 1000]
+    print(f"lower 99 % limit at least 0.92: {sum(v >= 0.92 for v in lower)} of {len(rows)} settings")
+    print(f"with 1,000 cohorts: {sum(v >= 0.92 for v in thousand)} of {len(thousand)}")
+    for row in sorted(rows, key=lambda row: float(row["coverage_lower99"]))[:6]:
+        print(f"{row['setting']}: {row['coverage']} of {row['cohorts']} cohorts, limit {row['coverage_lower99']}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=("run", "table"))
-    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("action", choices=("run", "table", "summary"))
+    parser.add_argument("--folder", type=Path)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--cohorts", type=int, default=250)
     parser.add_argument("--only", default="")
     parser.add_argument("--part", default="0/1", help="0/2 and 1/2 for two processes")
     options = parser.parse_args()
+    if options.action == "summary":
+        tell_summary(options.output)
+        return
     if options.action == "table":
         table(options.folder, options.output)
         return
