@@ -188,6 +188,12 @@ ALLOWED = [
     r"@(\w+::)*\w+ is None",
     r"getattr\(@(\w+::)*dataloader, 'images', 0\)",
     r"str\(@results_dir( / '[\w.]+')?\)",
+    r"str\(@tensorboard_dir\)",
+    r"@results_dir(\.name| / '\w+')",
+    r"@context\.encoder\['name'\] \+ ' on ' \+ @cohort_data\.name",
+    r"@context\.encoder\.get\('\w+'\)",
+    r"len\(@cohort_data\)",
+    r"', '\.join\(@cohort_data\.(findings|task\.match_on)\)(\[:500\])?",
     r"@cohort_data\.(name|fingerprint\(\)|task\.name)",
     r"monai\.utils\.path_to_sqlite_uri\(str\(@results_dir / '[\w.]+'\)\)",
     r"torch\.distributed\.is_available\(\) and torch\.distributed\.is_initialized\(\)"
