@@ -18,6 +18,7 @@ from candor_monai.apps.label.margins import MarginIndex
 from candor_monai.metrics.options import Options
 from candor_monai.networks.heads import LinearHeads
 from candor_monai.utils import UserError
+from tests.support import failures_in_threads
 
 FINDINGS = ("Edema", "Mass.right/upper")
 COUNT = 60
@@ -275,27 +276,18 @@ def test_eight_clients_at_once(tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
     images, features = make_images(200), make_features(200)
     desk.set_images(images, features)
-    failed: list[BaseException] = []
     got: list[str] = []
 
     def work(number: int) -> None:
-        try:
-            for step in range(12):
-                choice = desk.next(("random", "candor_diverse", "candor_uncertain")[step % 3], f"c{number}")
-                if choice is None:
-                    continue
-                got.append(choice.image_id)
-                desk.explain(choice.image_id)
-                desk.save(choice.image_id, {"findings": {"Edema": step % 2, FINDINGS[1]: number % 2}}, f"c{number}")
-        except BaseException as error:  # told by the test's thread
-            failed.append(error)
+        for step in range(12):
+            choice = desk.next(("random", "candor_diverse", "candor_uncertain")[step % 3], f"c{number}")
+            if choice is None:
+                continue
+            got.append(choice.image_id)
+            desk.explain(choice.image_id)
+            desk.save(choice.image_id, {"findings": {"Edema": step % 2, FINDINGS[1]: number % 2}}, f"c{number}")
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    assert not failures_in_threads(work)
     assert len(got) == len(set(got)) > 60
     assert desk.labelled() == sorted(got)
     index = MarginIndex(features, images.observations(FINDINGS), OPTIONS, desk.store.matrix(images.ids))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import threading
 from pathlib import Path
 
 import jsonschema
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from candor_monai.apps.label.labels import LabelStore
 from candor_monai.apps.label.readings import label_schema
 from candor_monai.utils import UserError
+from tests.support import failures_in_threads
 
 FINDINGS = ["Edema", "Mass, right.upper/lobe", "Ödem"]
 
@@ -211,23 +211,14 @@ def test_findings_that_nobody_asks_for_now_are_kept(tmp_path: Path) -> None:
 
 def test_eight_threads_lose_nothing(tmp_path: Path) -> None:
     store = LabelStore(tmp_path, FINDINGS)
-    failed: list[BaseException] = []
 
     def work(number: int) -> None:
-        try:
-            for i in range(25):
-                store.save(f"own {number} {i}", {"Edema": i % 2}, "random", f"c{number}")
-                store.save("shared", {"Ödem": number % 2}, "random", f"c{number}")
-                assert store.get(f"own {number} {i}") is not None
-        except BaseException as error:  # told by the test's thread
-            failed.append(error)
+        for i in range(25):
+            store.save(f"own {number} {i}", {"Edema": i % 2}, "random", f"c{number}")
+            store.save("shared", {"Ödem": number % 2}, "random", f"c{number}")
+            assert store.get(f"own {number} {i}") is not None
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    assert not failures_in_threads(work)
     fresh = LabelStore(tmp_path, FINDINGS)
     assert len(fresh.image_ids()) == 201
     assert fresh.problems == {}
