@@ -73,18 +73,15 @@ def lite(tmp_path_factory):
     return export_encoder_bundle("efficientnet_lite0", tmp_path_factory.mktemp("lite") / "bundle")
 
 
-def test_runs_as_any_bundle(lite, tmp_path):
-    data = tmp_path / "images"
-    data.mkdir()
-    for name in ("chelsea", "camera", "coffee"):
-        photo(name).save(data / f"{name}.png")
+def run_inference(bundle, data, output):
+    """Run an exported bundle's inference over a folder of images as any bundle is run."""
     workflow = ConfigWorkflow(
-        config_file=str(lite / "configs" / "inference.yaml"),
-        meta_file=str(lite / "configs" / "metadata.json"),
+        config_file=str(bundle / "configs" / "inference.yaml"),
+        meta_file=str(bundle / "configs" / "metadata.json"),
         workflow_type="infer",
-        bundle_root=str(lite),
+        bundle_root=str(bundle),
         dataset_dir=str(data),
-        output_dir=str(tmp_path / "eval"),
+        output_dir=str(output),
         device="$torch.device('cpu')",
         batch_size=2,
     )
@@ -92,6 +89,14 @@ def test_runs_as_any_bundle(lite, tmp_path):
     assert workflow.check_properties() == []
     workflow.run()
     workflow.finalize()
+
+
+def test_runs_as_any_bundle(lite, tmp_path):
+    data = tmp_path / "images"
+    data.mkdir()
+    for name in ("chelsea", "camera", "coffee"):
+        photo(name).save(data / f"{name}.png")
+    run_inference(lite, data, tmp_path / "eval")
     with open(tmp_path / "eval" / "features.csv") as file:
         rows = {row[0].rpartition("/")[2]: [float(v) for v in row[1:]] for row in csv.reader(file)}
     assert sorted(rows) == ["camera.png", "chelsea.png", "coffee.png"]

@@ -8,7 +8,6 @@ import logging
 
 import pytest
 import torch
-from monai.bundle import ConfigWorkflow
 from PIL import Image
 
 from candor_monai.networks import bundled_classifier, export_classifier_bundle, load_encoder, load_heads, save_heads
@@ -16,7 +15,7 @@ from candor_monai.networks.head_files import head_card
 from candor_monai.networks.linear_heads import HeadOptions, HeadWeights
 from candor_monai.networks.probes import noise_image
 from candor_monai.utils import UserError, WeightsError
-from tests.networks.test_bundle_export import _verify
+from tests.networks.test_bundle_export import _verify, run_inference
 
 FINDINGS = ("Edema", "Mass v1.2")
 
@@ -60,20 +59,7 @@ def test_runs_as_any_bundle(bundle, heads, tmp_path):
     pixels = noise_image()[0].permute(1, 2, 0).to(torch.uint8).numpy()
     (tmp_path / "images").mkdir()
     Image.fromarray(pixels).save(tmp_path / "images" / "a.png")
-    workflow = ConfigWorkflow(
-        config_file=str(bundle / "configs" / "inference.yaml"),
-        meta_file=str(bundle / "configs" / "metadata.json"),
-        workflow_type="infer",
-        bundle_root=str(bundle),
-        dataset_dir=str(tmp_path / "images"),
-        output_dir=str(tmp_path / "eval"),
-        device="$torch.device('cpu')",
-        batch_size=2,
-    )
-    workflow.initialize()
-    assert workflow.check_properties() == []
-    workflow.run()
-    workflow.finalize()
+    run_inference(bundle, tmp_path / "images", tmp_path / "eval")
     with open(tmp_path / "eval" / "findings.csv") as file:
         ((name, *values),) = list(csv.reader(file))
     assert name.endswith("a.png")
