@@ -23,7 +23,7 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-@pytest.mark.parametrize("page", ["quick_start.md", "own_data.md", "own_encoder.md", "study.md", "reading_d.md"])
+@pytest.mark.parametrize("page", ["options.md", "quick_start.md", "own_data.md", "own_encoder.md", "study.md", "reading_d.md", "retention.md"])
 def test_options_shown_are_options(page):
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     for name in OPTION.findall(text):
@@ -47,6 +47,20 @@ def test_run_ids_of_the_bundles_page_are_run_ids():
         (line,) = [line for line in text.splitlines() if line.startswith(f"| `{name}`")]
         for run_id in re.findall(r"`(\w+)`", line.split("|")[2]):
             assert run_id in config["run_ids"]
+
+
+def test_the_page_of_options_has_them_all_with_their_defaults():
+    text = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    cells = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    shown = {name: row for row in cells for name in re.findall(r"`(\w+)`", row[0])}
+    config = read_yaml(resource("bundles", "candor_eval", "configs", "evaluate.yaml"))
+    known = {*config["options"], *config["cohort_keys"], "device"}
+    known -= {"_target_", "cohort_keys"}
+    assert set(shown) == known
+    for name, row in shown.items():
+        default = config[name]
+        if len(row) == 3 and default is not None and name != "device":
+            assert row[1] == f"`{str(default).lower() if isinstance(default, bool) else default}`", name
 
 
 def test_readme_opens_with_two_commands():
