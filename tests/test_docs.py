@@ -13,7 +13,7 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z_0-9]+)")
 # Options of other programs, and of this package's scripts, that the pages also show.
-FOREIGN = {"config_file", "run_id", "tracking", "nproc_per_node", "images", "encoder", "dicom", "rounds", "batch"}
+FOREIGN = set("config_file run_id tracking nproc_per_node images encoder dicom rounds batch app studies".split())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -23,9 +23,11 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-@pytest.mark.parametrize("page", ["options.md", "quick_start.md", "own_data.md", "own_encoder.md", "study.md", "reading_d.md", "retention.md"])
+@pytest.mark.parametrize(
+    "page", ["options", "quick_start", "own_data", "own_encoder", "study", "reading_d", "retention"]
+)
 def test_options_shown_are_options(page):
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     for name in OPTION.findall(text):
         assert name in shipped_keys() | FOREIGN, f"{page} shows --{name}"
 
@@ -47,6 +49,14 @@ def test_run_ids_of_the_bundles_page_are_run_ids():
         (line,) = [line for line in text.splitlines() if line.startswith(f"| `{name}`")]
         for run_id in re.findall(r"`(\w+)`", line.split("|")[2]):
             assert run_id in config["run_ids"]
+
+
+def test_messages_and_cards_name_options_that_there_are():
+    """An option of a cohort's adapter is named by ``--cohort_options``: the bundle knows no other keys."""
+    files = [*(ROOT / "configs").rglob("*.yaml"), *(ROOT / "candor_monai" / "data").rglob("*.py")]
+    for file in [*files, *(ROOT / "candor_monai" / "apps").glob("*.py")]:
+        for name in OPTION.findall(file.read_text(encoding="utf-8")):
+            assert name in shipped_keys() | FOREIGN, f"{file.name} names --{name}"
 
 
 def test_the_page_of_options_has_them_all_with_their_defaults():
