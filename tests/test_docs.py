@@ -13,7 +13,10 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z_0-9]+)")
 # Options of other programs, and of this package's scripts, that the pages also show.
-FOREIGN = set("config_file run_id tracking nproc_per_node images encoder dicom rounds batch app studies".split())
+FOREIGN = {
+    *("config_file", "run_id", "tracking", "nproc_per_node", "images", "encoder", "dicom", "rounds", "batch"),
+    *("app", "studies"),
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -229,8 +229,8 @@ def find_table(root: Path, patterns: Sequence[str], name: str, option: str | Non
         if plain:
             choose = "" if option is None else f"name the one to use with --cohort_options \"{{'{option}': '…'}}\", or "
             raise UserError(
-                f"{root}: {len(plain)} versions of {name}'s table {pattern} lie side by side: {', '.join(plain)}. To go "
-                f"on, {choose}move the others away."
+                f"{root}: {len(plain)} versions of {name}'s table {pattern} lie side by side: {', '.join(plain)}. "
+                f"To go on, {choose}move the others away."
             )
     return None
 
