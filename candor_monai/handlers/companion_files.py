@@ -23,7 +23,7 @@ from ..utils.atomic import atomic_path
 from ..utils.errors import UserError
 
 FILE = "companions.npz"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 NAMES = ("level", "finding", "group")
 
 
@@ -46,15 +46,17 @@ def read_companions_file(path: str | Path) -> dict[tuple[str, str, str], Compani
     """Companions by (level, finding, group) of their row.
 
     Raises:
-        UserError: the file is missing, damaged, or of a later version.
+        UserError: the file is missing, damaged, or of another version.
     """
     try:
         header, arrays = read_arrays(path)
-        later = header["schema_version"] > SCHEMA_VERSION
+        version = int(header["schema_version"])
     except Exception as error:  # NumPy, zip and JSON raise many kinds for a damaged file
         raise UserError(f"{path}: cannot be read as an evaluation's companions: run `score` again.") from error
-    if later:
+    if version > SCHEMA_VERSION:
         raise UserError(f"{path}: was written by a later version of candor_monai.")
+    if version < SCHEMA_VERSION:
+        raise UserError(f"{path}: was written by an earlier version of candor_monai: run `score` again.")
     return {tuple(entry["row"][name] for name in NAMES): get_companions(arrays, entry) for entry in header["entries"]}
 
 

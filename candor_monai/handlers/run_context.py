@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,11 @@ class RunContext:
 
 def versions() -> dict[str, str]:
     """Versions of this package and of what the numbers depend on."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
     found = {"candor_monai": __version__, "python": platform.python_version()}
     for name in VERSIONED:
         try:

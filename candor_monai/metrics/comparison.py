@@ -15,7 +15,7 @@ from scipy import stats
 from .multiplicity import studentised_p
 from .permutation import NullReplicates
 from .resampling import MAX_EMPTY_SHARE, Replicates
-from .total_interval import SplitReplicates, interval_reason, total_variance
+from .total_interval import SplitReplicates, difference_variance, interval_reason
 
 _DRAWS = 9_999
 
@@ -75,7 +75,7 @@ def total_difference(first: SplitReplicates, second: SplitReplicates, level: flo
     table = first.table() - second.table()
     if np.isfinite(table).all(axis=(0, 1)).sum() < 2:
         return Difference(estimate, reason="too few candidates to split")
-    sd = float(np.sqrt(total_variance(table, max(first.share, second.share), max(first.thinned, second.thinned))))
+    sd = float(np.sqrt(difference_variance(first, second)))
     freedom = min(first.freedom, second.freedom)
     reach = float(stats.t.ppf(0.5 + level / 2, freedom)) * sd
     return Difference(estimate, sd, estimate - reach, estimate + reach, studentised_p(estimate, sd, 0.0, freedom))
@@ -129,12 +129,10 @@ def not_worse_than_best(parts: Sequence[SplitReplicates], level: float = 0.95) -
     if not compared:
         return BestSet(None, (), tuple(p), reasons)
     values = np.array([parts[i].estimate for i in compared], dtype=np.float64)
-    tables = np.stack([parts[i].table() for i in compared])
     freedom = min(parts[i].freedom for i in compared)
-    for row, i in enumerate(compared):
-        others = np.array([other for other in range(len(compared)) if other != row], dtype=np.int64)
-        thinned = max(parts[other].thinned for other in compared)
-        p[i] = _p_worse(values, tables, row, others, freedom, parts[i].share, thinned) if len(others) else 1.0
+    for i in compared:
+        others = [parts[other] for other in compared if other != i]
+        p[i] = _p_worse(parts[i], others, freedom) if others else 1.0
     members = tuple(i for i in compared if float(p[i] or 0.0) > 1 - level)
     return BestSet(compared[int(np.argmin(values))], members, tuple(p), reasons)
 
@@ -172,20 +170,12 @@ def _gap(first: SplitReplicates | Replicates, second: SplitReplicates | Replicat
     return first.estimate - second.estimate
 
 
-def _p_worse(
-    values: np.ndarray,
-    tables: np.ndarray,
-    row: int,
-    others: np.ndarray,
-    freedom: float,
-    share: float,
-    thinned: float,
-) -> float:
+def _p_worse(one: SplitReplicates, others: Sequence[SplitReplicates], freedom: float) -> float:
     """P of a largest studentised distance to the others as large as the observed one, all being equal."""
-    gaps = tables[row][None] - tables[others]
+    gaps = one.table()[None] - np.stack([other.table() for other in others])
     gaps = gaps[..., np.isfinite(gaps).all(axis=(0, 1, 2))]
-    sd = np.sqrt([total_variance(gap, share, thinned) for gap in gaps])
-    distance = values[row] - values[others]
+    sd = np.sqrt([difference_variance(one, other) for other in others])
+    distance = np.array([_gap(one, other) for other in others], dtype=np.float64)
     same = sd == 0  # two encoders that agree on every query in every split
     if (distance[same] > 0).any():
         return 0.0
@@ -194,7 +184,9 @@ def _p_worse(
     halves = (gaps[:, 0, 0] - gaps[:, 1, 1])[~same]
     moments = halves @ halves.T
     scale = np.sqrt(np.diag(moments))
+    scale[scale == 0] = 1.0  # they differ in the whole cell alone
     correlation = moments / np.outer(scale, scale)
+    np.fill_diagonal(correlation, 1.0)
     rng = np.random.Generator(np.random.Philox(key=len(others)))
     roots, axes = np.linalg.eigh(correlation)
     draws = rng.standard_normal((_DRAWS, len(scale))) @ (axes * np.sqrt(np.maximum(roots, 0))).T

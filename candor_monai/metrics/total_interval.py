@@ -50,6 +50,8 @@ class SplitReplicates:
         units: codes of the patients involved, shape (U,), int64, ascending.
         queries: queries of each of these patients, shape (U,), float64.
         hubs: how often each patient's images are among the k nearest of a query, shape (U,), float64.
+        influence: how many of each patient's queries are discordant, less what D lets expect of so many, shape (U,),
+            float64; zero for an AUROC.
         negatives: number of patients with negatives (of pooled levels: the sum).
         most: largest effective number of queries (infinite for an AUROC).
         share: of the variance that the candidates of a half have in common, to be added: `hub_share`.
@@ -65,6 +67,7 @@ class SplitReplicates:
     units: np.ndarray
     queries: np.ndarray
     hubs: np.ndarray
+    influence: np.ndarray
     negatives: int
     most: float
     share: float = HUB_SHARE
@@ -134,7 +137,9 @@ def total_replicates(
     inside = np.stack([halves.query_half == side for side in (1, 2)]).astype(np.float32)
     numerators = np.stack([[(a * b).sum(axis=0, dtype=np.float64) for b in value] for a in inside])
     made = _replicates(rows, units, halves, lists, estimate, numerators, inside.sum(axis=1), float(len(rows)))
-    return replace(made, negatives=len(np.unique(units[cell.rows_neg])))
+    place = np.searchsorted(made.units, units[rows])
+    influence = np.bincount(place, discordant - estimate, minlength=len(made.units))
+    return replace(made, influence=influence, negatives=len(np.unique(units[cell.rows_neg])))
 
 
 def total_margin_replicates(
@@ -197,7 +202,7 @@ def pool_splits(parts: Sequence[SplitReplicates]) -> SplitReplicates:
     present = [part for part in parts if part.weight > 0]
     reasons = [part.reason for part in present if part.reason is not None]
     total = sum(part.weight for part in present)
-    units, queries, hubs = _merged(present, [1.0] * len(present))
+    units, (queries, hubs, influence) = _merged(present, [1.0] * len(present))
     known = [part.estimate for part in present]
     value = None
     if total > 0 and None not in known:
@@ -210,6 +215,7 @@ def pool_splits(parts: Sequence[SplitReplicates]) -> SplitReplicates:
         units,
         queries,
         hubs,
+        influence,
         sum(part.negatives for part in present),
         sum(part.most for part in present),
         sum(part.weight * part.share for part in present) / total if total > 0 else HUB_SHARE,
@@ -233,7 +239,7 @@ def weighted_mean_splits(parts: Sequence[SplitReplicates], weights: Sequence[flo
     used = np.isfinite(table).all(axis=(0, 1))
     known = [part.estimate for part in parts]
     scale = [s / part.weight if part.weight > 0 else 0.0 for s, part in zip(share, parts, strict=True)]
-    units, queries, hubs = _merged(parts, scale)
+    units, (queries, hubs, influence) = _merged(parts, scale)
     return SplitReplicates(
         None if None in known else float(np.dot(share, np.array(known, dtype=np.float64))),
         1.0,
@@ -242,6 +248,7 @@ def weighted_mean_splits(parts: Sequence[SplitReplicates], weights: Sequence[flo
         units,
         queries,
         hubs,
+        influence,
         sum(part.negatives for part in parts),
         sum(part.most for part in parts),
         float(np.dot(share, [part.share for part in parts])),
@@ -250,7 +257,7 @@ def weighted_mean_splits(parts: Sequence[SplitReplicates], weights: Sequence[flo
     )
 
 
-def total_variance(table: np.ndarray, share: float = HUB_SHARE, thinned: float = 1.0) -> float:
+def total_variance(table: np.ndarray, share: float = HUB_SHARE, thinned: float = 1.0, own: float = 0.0) -> float:
     """Variance of a value from what it is in the two halves of many splits.
 
     Args:
@@ -258,9 +265,10 @@ def total_variance(table: np.ndarray, share: float = HUB_SHARE, thinned: float =
             a split cannot be used.
         share: of the variance that the candidates of a half have in common, to be added.
         thinned: what is left of the queries' own variance when all images are scored, not those of the splits.
+        own: the queries' own variance as the whole cell shows it, if that may be larger than in the halves.
 
     Returns:
-        mean (T₁₁ − T₂₂)²/4, plus that share, less what all queries take away.
+        mean (T₁₁ − T₂₂)²/4, plus that share, less what all queries take away, plus what `own` is larger.
 
     Raises:
         ValueError: fewer than two splits can be used.
@@ -278,7 +286,26 @@ def total_variance(table: np.ndarray, share: float = HUB_SHARE, thinned: float =
     candidates = np.mean(((first + back - across - second) / 2) ** 2)
     chance = np.var((first - across - back + second) / 2)
     queries = (np.mean(((first + across - back - second) / 2) ** 2) + chance) / 4
-    return float(halves + share * max((candidates - chance) / 2, 0.0) - (1 - thinned) * min(queries, halves))
+    shrunk = (1 - thinned) * min(queries, halves)
+    return float(halves + share * max((candidates - chance) / 2, 0.0) - shrunk + max(own - queries, 0.0))
+
+
+def difference_variance(first: SplitReplicates, second: SplitReplicates) -> float:
+    """Variance of the difference of two encoders' values, of the same cell or pooled level with the same splits.
+
+    What two encoders have in common cancels, and with it most of the variance that falls as 1/n: of what the candidates
+    of a half share, twice the share of a single value is added. Queries that two like encoders answer differently are
+    few, so their variance is taken where it is larger, in the halves or in the whole cell (docs/uncertainty.md).
+
+    Raises:
+        ValueError: fewer than two splits can be used.
+    """
+    share = min(2 * max(first.share, second.share), 0.5)
+    units = np.concatenate([first.units, second.units])
+    codes, place = np.unique(units, return_inverse=True)
+    apart = np.bincount(place, np.concatenate([first.influence, -second.influence]), len(codes))
+    own = float(apart @ apart) / first.weight**2
+    return total_variance(first.table() - second.table(), share, max(first.thinned, second.thinned), own)
 
 
 def total_interval(replicates: SplitReplicates, level: float = 0.95) -> Interval:
@@ -392,7 +419,7 @@ def _without(estimate: float | None, weight: float, splits: int, reason: str) ->
     none = np.empty(0)
     table, below = np.zeros((2, 2, splits)), np.zeros((2, splits))
     codes = none.astype(np.int64)
-    return SplitReplicates(estimate, float(weight), table, below, codes, none, none, 0, 0.0, reason=reason)
+    return SplitReplicates(estimate, float(weight), table, below, codes, none, none, none, 0, 0.0, reason=reason)
 
 
 def _prepared(
@@ -423,10 +450,19 @@ def _replicates(
     queries, hubs = (
         np.bincount(np.searchsorted(involved, one), minlength=len(involved)).astype(np.float64) for one in (asked, near)
     )
-    reason = None if usable.sum() >= 2 else "too few candidates to split"
-    below, share = denominators * usable, hub_share(halves.full, len(lists[0]))
     return SplitReplicates(
-        estimate, float(len(rows)), numerators * usable, below, involved, queries, hubs, 0, most, share, reason=reason
+        estimate,
+        float(len(rows)),
+        numerators * usable,
+        denominators * usable,
+        involved,
+        queries,
+        hubs,
+        np.zeros(len(involved)),
+        0,
+        most,
+        hub_share(halves.full, len(lists[0])),
+        reason=None if usable.sum() >= 2 else "too few candidates to split",
     )
 
 
@@ -499,12 +535,12 @@ def _same_splits(parts: Sequence[SplitReplicates]) -> None:
         raise ValueError("parts: the numbers of splits differ")
 
 
-def _merged(parts: Sequence[SplitReplicates], scale: Sequence[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Patients of several cells with their queries and neighbourhoods, each cell scaled."""
+def _merged(parts: Sequence[SplitReplicates], scale: Sequence[float]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Patients of several cells with their queries, neighbourhoods and influences, each cell scaled."""
     codes = np.concatenate([part.units for part in parts]) if parts else np.empty(0, np.int64)
     units, place = np.unique(codes, return_inverse=True)
     summed = []
-    for name in ("queries", "hubs"):
+    for name in ("queries", "hubs", "influence"):
         values = [one * getattr(part, name) for one, part in zip(scale, parts, strict=True)]
         summed.append(np.bincount(place, np.concatenate(values) if values else None, len(units)))
-    return units, summed[0], summed[1]
+    return units, summed

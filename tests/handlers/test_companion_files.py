@@ -57,8 +57,9 @@ def test_a_folder_and_nothing(tmp_path):
             read_companions_file(path)
 
 
-def test_a_later_version(tmp_path):
+@pytest.mark.parametrize("version, words", [(99, "a later version"), (1, "an earlier version.*run `score` again")])
+def test_another_version(version, words, tmp_path):
     path = tmp_path / "companions.npz"
-    path.write_bytes(_header(b'{"schema_version": 99, "entries": []}'))
-    with pytest.raises(UserError, match="later version"):
+    path.write_bytes(_header(b'{"schema_version": %d, "entries": []}' % version))
+    with pytest.raises(UserError, match=words):
         read_companions_file(path)

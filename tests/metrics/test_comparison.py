@@ -16,7 +16,15 @@ from candor_monai.metrics.comparison import (
 )
 from candor_monai.metrics.permutation import NullReplicates
 from candor_monai.metrics.resampling import Replicates, patient_weights, resample_mean
-from candor_monai.metrics.total_interval import SplitReplicates, total_interval, total_replicates
+from candor_monai.metrics.total_interval import (
+    SplitReplicates,
+    difference_variance,
+    pool_splits,
+    total_interval,
+    total_replicates,
+    total_variance,
+    weighted_mean_splits,
+)
 from tests.metrics.simulation import Setting, simulate
 
 
@@ -24,7 +32,7 @@ def splits(table: list, estimate: float, queries: int = 40) -> SplitReplicates:
     values, units, ones = np.asarray(table, dtype=float), np.arange(queries), np.ones(queries)
     below = np.full((2, values.shape[2]), queries / 2)
     return SplitReplicates(
-        estimate, queries, values * below[:, None], below, units, ones, ones, queries, float(queries)
+        estimate, queries, values * below[:, None], below, units, ones, ones, np.zeros(queries), queries, float(queries)
     )
 
 
@@ -47,6 +55,42 @@ def test_worked_by_hand() -> None:
     assert (found.lo, found.hi) == (pytest.approx(-0.05 - reach), pytest.approx(-0.05 + reach))
     assert found.p == pytest.approx(2 * stats.t.sf(1, one.freedom))
     assert total_difference(two, one).estimate == -found.estimate
+
+
+def test_the_queries_own_variance_is_taken_where_it_is_larger() -> None:
+    # 40 patients of one query: three are discordant under the first encoder alone, one under the second alone.
+    table = [[[0.5, 0.3], [0.5, 0.3]], [[0.3, 0.5], [0.3, 0.5]]]
+    one, two = np.zeros(40), np.zeros(40)
+    one[[0, 1, 2, 8]], two[[3, 8]] = 1, 1
+    parts = [replace(splits(table, v.mean()), influence=v - v.mean()) for v in (one, two)]
+    own = np.sum(((one - two) - (one - two).mean()) ** 2) / 40**2
+    assert difference_variance(*parts) == pytest.approx(own)  # the halves see no difference
+    far = replace(parts[1], numerators=parts[0].numerators * [[[0.5]], [[1.0]]])
+    halves = total_variance(parts[0].table() - far.table(), share=0.3)
+    assert halves > own
+    assert difference_variance(parts[0], far) == pytest.approx(halves)
+
+
+def test_influences_are_pooled_as_their_values_are() -> None:
+    one, two = two_encoders(4, 0.9)
+    assert abs(one.influence.sum()) < 1e-9
+    own = float(one.influence @ one.influence) / one.weight**2
+    assert own == pytest.approx(one.estimate * (1 - one.estimate) / 60)
+    apart = [replace(part, units=part.units + shift) for shift in (0, 1000) for part in (one, two)]
+    pooled = pool_splits(apart[::2])  # the same cell twice, as of other patients: half the variance
+    assert float(pooled.influence @ pooled.influence) / pooled.weight**2 == pytest.approx(own / 2)
+    mean = weighted_mean_splits([one, two], [3.0, 1.0])  # the same patients
+    both = (3 * one.influence[one.influence != 0] + two.influence[two.influence != 0]) / 4 / 60
+    assert float(mean.influence @ mean.influence) / mean.weight**2 == pytest.approx(float(both @ both))
+
+
+def test_of_what_candidates_share_differences_count_twice_as_much() -> None:
+    # The two encoders differ by ±0.1 with the half of the candidates, whoever asks.
+    one = splits([[[0.5, 0.3], [0.3, 0.5]], [[0.5, 0.3], [0.3, 0.5]]], 0.4)
+    two = splits([[[0.4, 0.4], [0.4, 0.4]], [[0.4, 0.4], [0.4, 0.4]]], 0.4)
+    assert difference_variance(one, two) == pytest.approx(0.2**2 / 4 + 0.3 * 0.2**2 / 2)
+    strong = replace(one, share=0.4)
+    assert difference_variance(strong, two) == pytest.approx(0.2**2 / 4 + 0.5 * 0.2**2 / 2)
 
 
 def test_pairing_narrows_the_difference() -> None:
@@ -101,6 +145,15 @@ def test_best_set_keeps_equals_and_drops_the_worse() -> None:
     without = not_worse_than_best([*parts, replace(parts[0], estimate=0.0, reason="tied")])
     assert without.members == best.members
     assert (without.p[4], without.reasons[4]) == (None, "tied")
+
+
+def test_best_set_of_encoders_that_differ_in_the_whole_cell_alone() -> None:
+    table = [[[0.5, 0.3], [0.5, 0.3]], [[0.3, 0.5], [0.3, 0.5]]]
+    influence = np.where(np.arange(40) < 20, 0.5, -0.5)
+    parts = [replace(splits(table, 0.5), influence=sign * influence) for sign in (1, -1)]
+    best = not_worse_than_best([*parts, parts[0]])
+    assert best.members == (0, 1, 2)
+    assert all(p is not None and 0 < p <= 1 for p in best.p)
 
 
 def test_best_set_holds_the_best_at_its_level() -> None:

@@ -37,7 +37,7 @@ def replicates(table: list, estimate: float = 0.4, queries: int = 40, times: int
     units = np.arange(queries)
     ones = np.ones(queries)
     return SplitReplicates(
-        estimate, queries, values * below[:, None], below, units, ones, ones, queries, float(queries)
+        estimate, queries, values * below[:, None], below, units, ones, ones, np.zeros(queries), queries, float(queries)
     )
 
 
