@@ -22,6 +22,7 @@ from ..data.feature_store import FeatureStore
 from ..data.store_rows import Sources
 from ..utils.plain_values import plain
 
+LEFT_OUT = "on the list of --leave_out, or another encoder of the study has no feature of it"
 VERSIONED = ("torch", "monai", "timm", "transformers", "numpy", "pandas", "pyarrow", "pydicom", "scipy")
 
 
@@ -139,7 +140,7 @@ class RunContext:
             if not labelled[i]:
                 told.append((image_id, file, "labels", "unlabelled", "no label for any of the findings"))
             elif image_id in self.left_out:
-                told.append((image_id, file, "compare", "left_out", "another encoder has no feature of it"))
+                told.append((image_id, file, "compare", "left_out", LEFT_OUT))
             elif image_id in stored:
                 row = stored[image_id]
                 told.append((image_id, file or str(row.get("file") or ""), row["stage"], row["reason"], row["message"]))
