@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 BLUE, PURPLE, ORANGE, GREY, PALE = "#1b5a9c", "#6d3a8c", "#9a4a00", "#5b6773", "#7f9fc4"
 SUFFIXES = (".svg", ".png")
+# Names of the files of write_figures, without suffix.
+STEMS = ("positives", "tasks", "sizes", "findings_*", "agreement_*", "overlap_*")
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 200) -> list[Path]:
@@ -275,6 +277,23 @@ def write_figures(folder: str | Path, results: Mapping[str, Any], dpi: int = 200
             if any(row["task"] == task for row in results.get(what) or ()):
                 files += save_figure(draw(results, task), folder / f"{what}_{stem}", dpi)
     return files
+
+
+def remove_figures(folder: str | Path, but: Collection[Path] = ()) -> None:
+    """Remove what :func:`write_figures` drew from other results.
+
+    Args:
+        folder: where it was drawn.
+        but: files that stay.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    for stem in STEMS:
+        for suffix in SUFFIXES:
+            for path in Path(folder).glob(f"{stem}{suffix}"):
+                if path not in but:
+                    path.unlink(missing_ok=True)
 
 
 def file_stem(task: str) -> str:
