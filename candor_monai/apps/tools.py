@@ -87,17 +87,17 @@ def golden(encoder: Any, output: Any = None, weights_dir: Any = None, image: Any
         image: an image file; None takes the built-in synthetic image.
         device: where it is computed.
     """
-    from ..networks.golden import record_golden
+    from ..networks.golden import FILE, record_golden
 
     loaded = _loaded(encoder, weights_dir, device)
     target = options.path("output", output)
     if target is None:
-        target = Path(_needed("weights_dir", options.path("weights_dir", weights_dir))) / loaded.card.name
-    target.mkdir(parents=True, exist_ok=True) if not target.suffix else target.parent.mkdir(parents=True, exist_ok=True)
+        target = Path(_needed("weights_dir", options.path("weights_dir", weights_dir))) / loaded.card.name / FILE
+    elif target.is_dir() or not target.suffix:
+        target = target / FILE
     record_golden(loaded, target, options.path("image", image))
-    written = target if target.suffix else target / "golden.json"
-    print(f"golden embedding of {loaded.card.name} in {written}")
-    return written
+    print(f"golden embedding of {loaded.card.name} in {target}")
+    return target
 
 
 @told_briefly
