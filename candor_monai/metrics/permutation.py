@@ -26,6 +26,7 @@ import torch
 from .cells import Cell
 from .draw import draw_key, effective_labels, groups, query_order
 from .keyed_hash import keyed_rank, stable_fraction
+from .multiplicity import studentised_p
 from .null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists
 from .observations import Observations
 from .options import Options
@@ -61,12 +62,14 @@ class NullReplicates:
         positives: positive images of the cell.
         movable: those of them whose patient has a partner to exchange labels with.
         reason: why nothing is said against chance, or None.
+        asked: exchanges that were asked for; fewer are there where a cell stopped early.
     """
 
     values: Replicates
     positives: int
     movable: int
     reason: str | None = None
+    asked: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,11 @@ def cohort_exchange(observations: Observations, options: Options) -> PatientExch
 
 
 def chance_test(null: NullReplicates) -> ChanceTest:
-    """Two-sided p of D against its exchanges, with their mean and standard deviation."""
+    """Two-sided p of D against its exchanges, with their mean and standard deviation.
+
+    A pooled D has the exchanges that all its cells have in common. Where they are fewer than were asked for and none of
+    them is as extreme, p is that of D studentised by them, and never below what all that were asked for could show.
+    """
     values = null.values.values()
     values = values[np.isfinite(values)]
     share = null.movable / null.positives if null.positives else None
@@ -174,8 +181,18 @@ def chance_test(null: NullReplicates) -> ChanceTest:
         reason = "no permutation"
     mean = float(values.mean()) if len(values) else None
     sd = float(values.std(ddof=1)) if len(values) > 1 else None
-    p = None if reason is not None else permutation_p(float(null.values.estimate or 0.0), values)
+    if reason is not None:
+        return ChanceTest(None, mean, sd, len(values), share, reason)
+    value = float(null.values.estimate or 0.0)
+    p = permutation_p(value, values)
+    if len(values) < null.asked and p <= _least_p(len(values)) and mean is not None and sd:
+        p = min(p, max(studentised_p(value, sd, mean), _least_p(null.asked)))
     return ChanceTest(p, mean, sd, len(values), share, reason)
+
+
+def _least_p(exchanges: int) -> float:
+    """What p is when no exchange is as extreme as the data."""
+    return min(1.0, 2 / (exchanges + 1))
 
 
 def permutation_p(value: float, null: np.ndarray) -> float:
@@ -217,7 +234,7 @@ def weighted_mean_nulls(parts: Sequence[NullReplicates], weights: Sequence[float
 
 def _joined(parts: Sequence[NullReplicates], values: Replicates) -> NullReplicates:
     positives, movable = sum(part.positives for part in parts), sum(part.movable for part in parts)
-    return NullReplicates(values, positives, movable, _fixed(positives, movable))
+    return NullReplicates(values, positives, movable, _fixed(positives, movable), max(part.asked for part in parts))
 
 
 def _common(parts: Sequence[Replicates]) -> list[Replicates]:
@@ -479,7 +496,8 @@ class _CellNull:
             np.concatenate(self._numerators or none).astype(np.float64),
             np.concatenate(self._denominators or none).astype(np.float64),
         )
-        return NullReplicates(values, len(self._cell.rows_pos), self.movable, self.reason)
+        asked = self._options.permutations
+        return NullReplicates(values, len(self._cell.rows_pos), self.movable, self.reason, asked)
 
     def _queries(self, destinations: np.ndarray) -> np.ndarray:
         """The queries of each exchange: eligible new positives, in query order, shape (B, Q), −1 for none."""

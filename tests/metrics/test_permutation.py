@@ -219,6 +219,24 @@ def test_small_cells_have_a_null_but_no_p() -> None:
     assert test.reason == "fewer than 20 candidates a side (15)"
 
 
+def test_a_pooled_level_that_an_early_stop_cut_short_has_a_studentised_p() -> None:
+    """Ten groups, each of which alone says little; the one that says least stops after 256 exchanges."""
+    rng = np.random.default_rng(0)
+
+    def pooled(asked: int, lengths: list[int]) -> NullReplicates:
+        parts = [Replicates(24.0, 60.0, rng.binomial(60, 0.5, n).astype(float), np.full(n, 60.0)) for n in lengths]
+        return pool_nulls([NullReplicates(part, 60, 60, None, asked) for part in parts])
+
+    cut = chance_test(pooled(9999, [256] + [9999] * 9))
+    whole = chance_test(pooled(9999, [9999] * 10))
+    assert cut.permutations == 256
+    assert whole.p == cut.p == 2 / 10_000, "z = -4.9: as little as all exchanges could show"
+    assert chance_test(pooled(256, [256] * 10)).p == 2 / 257, "no more were asked for"
+    near = pooled(9999, [256] + [9999] * 9)
+    near = replace(near, values=replace(near.values, numerator=256.0))  # z about -3.6
+    assert 2 / 10_000 < chance_test(near).p < 0.001
+
+
 def test_pooling_shares_the_exchanges() -> None:
     one = NullReplicates(Replicates(1, 4, np.array([1.0, 2.0, 3.0]), np.full(3, 4.0)), 4, 4)
     two = NullReplicates(Replicates(3, 12, np.array([6.0, 6.0]), np.full(2, 12.0)), 12, 6)
