@@ -12,7 +12,6 @@ import pandas as pd
 from ..utils.atomic import atomic_path
 from .answer import summary_rows, tasks_of, titles
 from .estimates import shown_rows
-from .occlusions import VIEWS
 from .pictures import as_rows_columns
 from .report_facts import untrained
 from .report_rows import MATRIX_FINDINGS, encoder_order
@@ -190,26 +189,6 @@ def neighbours_figure(
             axes = figure.add_subplot(grid[line, place + 2])
             text = f"{what}\n{similarity:.4f}" if not place else f"\n{similarity:.4f}"
             _picture(axes, thumbnails(str(image_id)), colour, text)
-    return figure
-
-
-def occlusions_figure(examples: Sequence[Mapping[str, Any]]) -> Figure:
-    """Example occlusions: one line an image, its views side by side with their similarity to the original.
-
-    Args:
-        examples: as :func:`~.occlusions.occlusion_examples` takes them.
-    """
-    figure, _ = _figure(1.7 * len(VIEWS), 1.95 * max(1, len(examples)), bare=True)
-    for line, example in enumerate(examples):
-        similarity = {"occluded": example.get("retention"), "control": example.get("control_retention")}
-        for place, (key, what) in enumerate(VIEWS):
-            value = similarity.get(key)
-            title = what if value is None else f"{what}: {number(value)}"
-            axes = figure.add_subplot(len(examples), len(VIEWS), line * len(VIEWS) + place + 1)
-            _picture(axes, example.get(key), GREY, title)
-            if place == 0:
-                axes.set_ylabel(str(example["finding"]), fontsize=7)
-    figure.tight_layout()
     return figure
 
 
