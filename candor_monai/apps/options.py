@@ -335,4 +335,7 @@ def run_options(**values: Any) -> RunOptions:
     given |= taken.get("cohort_options", {})
     paths = {key: str(path(key, given[key])) for key in _COHORT_PATHS if isinstance(given.get(key), str)}
     taken["cohort_options"] = given | paths
-    return RunOptions(**taken, measure=measure_options(**measure))
+    measured_as = measure_options(**measure)
+    if measured_as.resamples < 2:  # of the heads and of retention as well, which have no other interval
+        raise UserError(f"--resamples must be at least 2, got {measured_as.resamples}.")
+    return RunOptions(**taken, measure=measured_as)
