@@ -78,7 +78,8 @@ class NearestLists:
             point = torch.from_numpy(unit_rows(self._features, rows) - self._centre)
             product = torch.addmm(self._half[None, :], point, self._base.T, alpha=-1)
             product += 0.5 * (point * point).sum(dim=1, keepdim=True)
-            far = torch.nn.functional.threshold_(product.to(torch.float32), SAME, 0.0)
+            far = product.to(torch.float32)
+            far[far < SAME] = 0.0
             query, candidate = same_code_pairs(self._key, rows, self._candidates)
             far[torch.from_numpy(query), torch.from_numpy(candidate)] = torch.inf
             value, place = torch.topk(far, length, dim=1, largest=False)

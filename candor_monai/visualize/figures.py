@@ -252,9 +252,11 @@ def write_figures(folder: str | Path, results: Mapping[str, Any], dpi: int = 200
         shown = shown_rows(results, task)
         if len(shown) <= MATRIX_FINDINGS and any(row.get("D") is not None for _, rows in shown for row in rows):
             files += save_figure(findings_figure(results, task), folder / f"findings_{stem}", dpi)
-        for what, draw in (("agreement", agreement_figure), ("overlap", overlap_figure)):
-            if any(row["task"] == task for row in results.get(what) or ()):
-                files += save_figure(draw(results, task), folder / f"{what}_{stem}", dpi)
+        whole = [row for row in results.get("agreement") or () if row["task"] == task and not row.get("finding")]
+        if whole:
+            files += save_figure(agreement_figure(results, task), folder / f"agreement_{stem}", dpi)
+        if any(row["task"] == task for row in results.get("overlap") or ()):
+            files += save_figure(overlap_figure(results, task), folder / f"overlap_{stem}", dpi)
     return files
 
 
