@@ -16,6 +16,7 @@ import yaml
 
 from .answer import summary_rows, tasks_of, titles
 from .estimates import findings_of, rows_of
+from .figures import file_stem
 from .report_facts import cohorts_of
 from .table_files import SUFFIXES, TextTable, write_table
 from .verdicts import is_ranked
@@ -149,7 +150,7 @@ def encoder_table(results: Mapping[str, Any], task: str, beside: bool = False) -
     notes = [f"{_queries(results, task):,} positive queries." if _queries(results, task) is not None else ""]
     if any(column.endswith(PAPER) for column in columns):
         notes.append(_source(f"{paper['queries']:,} positive queries of MIMIC-CXR and CheXpert"))
-    stem = "table_2" if task == paper["task"] else f"table_2_{_stem(task)}"
+    stem = "table_2" if task == paper["task"] else f"table_2_{file_stem(task)}"
     return TextTable(stem, f"Encoders on task {task}, by D", columns, rows, tuple(filter(None, notes)))
 
 
@@ -207,7 +208,7 @@ def rule_table(rules: Sequence[Mapping[str, Any]], beside: bool = False, task: s
                 out[heading + PAPER] = published()["table_4"]["rules"].get(rule, {}).get(key)
         rows.append(out)
     notes = (_source("five chest sites, 11 encoders"),) if beside else ()
-    stem, of = ("table_4", "") if task is None else (f"table_4_{_stem(task)}", f", task {task}")
+    stem, of = ("table_4", "") if task is None else (f"table_4_{file_stem(task)}", f", task {task}")
     return TextTable(stem, f"Rules over the heads of several encoders{of}", tuple(rows[0]), rows, notes)
 
 
@@ -264,7 +265,3 @@ def _detection(results: Mapping[str, Any], task: str, score: str) -> float | Non
 
 def _source(what: str) -> str:
     return f"Columns marked “paper”: {published()['source']}; {what}."
-
-
-def _stem(task: str) -> str:
-    return "".join(character if character.isalnum() or character in "-_." else "_" for character in task)
