@@ -122,7 +122,8 @@ def permutation_replicates(
         places = [place for place, cell in enumerate(cells) if cell.group == name]
         if not places:
             continue
-        group = _Group(rows, parts, features, observations, options)
+        by_id = rows[np.argsort(observations.order[rows], kind="stable")]
+        group = _Group(by_id, parts, features, observations, options)
         room = max(1, options.memory_bytes // 8 // (_TABLE_BYTES * max(1, len(rows))))
         for first in range(0, len(places), room):
             part = places[first : first + room]
@@ -254,7 +255,11 @@ def _fixed(positives: int, movable: int) -> str | None:
 
 
 class _Group:
-    """The images of one group: positions, patients, distances between them."""
+    """The images of one group: positions, patients, distances between them.
+
+    Positions are by image id, so that nothing depends on the order of the rows: neither which of the images comes first
+    that have the same place in the query orders of their matched groups, nor the last bits of distances.
+    """
 
     def __init__(
         self,

@@ -191,6 +191,17 @@ def test_memory_and_order_change_nothing() -> None:
             np.testing.assert_array_equal(one.values.denominators, two.values.denominators)
 
 
+def test_the_first_queries_of_several_matched_groups_are_the_same_in_any_order_of_the_rows() -> None:
+    """Across groups (matched: false) images have the same places in their groups' query orders."""
+    features, table = cohort(6)
+    options = replace(QUICK, permutations=40, matched=False, max_queries=7)
+    order = np.random.default_rng(0).permutation(160)
+    moved = {name: value if name == "findings" else np.asarray(value)[order] for name, value in table.items()}
+    for one, two in zip(nulls(features, table, options), nulls(features[order], moved, options), strict=True):
+        assert one.values.denominator == two.values.denominator == 7
+        np.testing.assert_array_equal(one.values.numerators, two.values.numerators)
+
+
 def test_unmovable_positives_give_no_p_and_the_reason() -> None:
     features, table = cohort(7)
     labels = np.zeros((160, 1), int)
