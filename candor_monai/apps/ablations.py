@@ -8,14 +8,16 @@ from typing import Any
 from ..metrics.rankings import spearman
 from .comparison import CellResults
 
+# Small sets, for ablations that compute features of their own.
+SMALL = {"max_candidates": 500, "max_queries": 500}
 # Name -> overrides. Source: arXiv 2607.18451, ablations; docs/measures.md, section 12.
 ABLATIONS: dict[str, dict[str, Any]] = {
     "boxed": {"queries": "boxed"},
     "unmatched": {"matched": False},
     "isolated": {"isolated": True},
     "negatives": {"roles": "negatives"},
-    "mean_patch": {"feature_point": "mean_patch", "max_candidates": 500, "max_queries": 500},
-    "source_512": {"image_size": 512, "max_candidates": 500, "max_queries": 500},
+    "mean_patch": {"feature_point": "mean_patch", **SMALL},
+    "source_512": {"image_size": 512, **SMALL},
     "balance_removed": {"balance_removed": True, "sets": "image"},
     "exclude_same_patient": {"exclude_same_patient": True, "sets": "image"},
     "sets_image": {"sets": "image"},
@@ -26,6 +28,8 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     **{f"k_{k}": {"k": k} for k in (1, 2, 3, 10, 15, 20)},
     **{f"n_{n}": {"max_candidates": n} for n in (250, 500, 1000, 2000)},
 }
+# D depends on the number of candidates: these are compared with the cell's own features and sets as small.
+BESIDE: dict[str, tuple[str, dict[str, Any]]] = dict.fromkeys(("mean_patch", "source_512"), ("small_sets", SMALL))
 COLUMNS = (
     *("ablation", "encoder", "task", "finding", "D_main", "D", "change", "n_queries", "tie_rate"),
     *("spearman", "p", "status", "reason"),
@@ -47,7 +51,8 @@ def run_ablations(
 
     Returns:
         rows of ablations.csv: one an ablation × encoder × finding (empty: the task), and one an ablation with the rank
-        correlation of the encoders' D with the main result (``encoder`` empty). A part that cannot be run says why.
+        correlation of the encoders' D with the main result (``encoder`` empty); of those in :data:`BESIDE` with that of
+        sets as small. A part that cannot be run says why.
     """
     rows: list[dict[str, Any]] = []
     for name in names:
@@ -55,13 +60,14 @@ def run_ablations(
         for cell, main in zip(cells, results, strict=True):
             print(f"  {cell.name}: ablation {name}", flush=True)
             try:
+                base = variant(cell, *BESIDE[name]) if name in BESIDE else main
                 changed = variant(cell, name, ABLATIONS[name])
             except SystemExit as refused:
                 reason = str(refused).removeprefix("candor_monai: ")
                 rows.append(_row(name, main.encoder, None, status="failed", reason=reason))
                 continue
-            pairs.append((main, changed))
-            rows.extend(_changes(name, main, changed))
+            pairs.append((base, changed))
+            rows.extend(_changes(name, base, changed))
         rows.append(_ranking(name, pairs))
     task = results[0].results["cohort"]["task"] if results else None
     return [{**row, "task": task} for row in rows]

@@ -63,7 +63,8 @@ def trend_rows(
     Args:
         probe: rows of ``probe.csv``, which name encoders and findings.
         discordance: encoder -> rows of ``discordance.csv``.
-        cards: encoder -> its ``year`` and ``parameters``; an untrained encoder (no year) is left out of both slopes.
+        cards: encoder -> its ``year`` and ``parameters``; an untrained encoder (no year) is left out of both slopes,
+            one without parameters (a formula) out of that on them.
         sizes: finding -> its size, on a scale of the user's; without one there is no trend on size.
         task: name of the task.
     """
@@ -80,8 +81,9 @@ def trend_rows(
         found = clustered_spearman(d, positives, names) if d else _nothing(measure)
         rows.append({**base, "against": "positives", "kind": "spearman", **_columns(found, "value", "clusters")})
         for against in ("year", "parameters"):
-            known = [i for i, (e, _) in enumerate(cells) if cards.get(encoders[e], {}).get("year")]
-            x = [_card_value(cards[encoders[cells[i][0]]], against) for i in known]
+            said = [_card_value(cards.get(encoders[e], {}), against) for e, _ in cells]
+            known = [i for i, value in enumerate(said) if value is not None]
+            x = [value for value in said if value is not None]
             slope = clustered_slope(x, [d[i] for i in known], [names[i] for i in known]) if known else _nothing(against)
             rows.append({**base, "against": against, "kind": "slope", **_columns(slope, "value", "clusters")})
         known = [i for i, (_, f) in enumerate(cells) if findings[f] in sizes]
@@ -98,7 +100,8 @@ def _values(
     encoders: Sequence[str],
     findings: Sequence[str],
 ) -> np.ndarray:
-    """The task's value in column 0, then those of the findings: shape (encoders, 1 + findings), NaN where undefined."""
+    """The task's value in column 0, then those of the findings: shape (encoders, 1 + findings), NaN where undefined or
+    where features tie, which have no place in a ranking."""
     table, column = MEASURES[measure]
     values = np.full((len(encoders), 1 + len(findings)), np.nan)
     for e, encoder in enumerate(encoders):
@@ -107,7 +110,7 @@ def _values(
             place = 0 if row["level"] == "task" else None
             if row["level"] == "finding" and row["finding"] in findings:
                 place = 1 + findings.index(row["finding"])
-            if place is not None and row.get(column) is not None:
+            if place is not None and row.get(column) is not None and row.get("status") != "tied":
                 values[e, place] = row[column]
     return values
 
@@ -124,8 +127,10 @@ def _positives(discordance: Mapping[str, Sequence[Mapping[str, Any]]], encoder: 
     return float(next(r["n_positive"] for r in rows if r["level"] == "finding" and r["finding"] == finding))
 
 
-def _card_value(card: Mapping[str, Any], name: str) -> float:
-    """Year in years; parameters as their decimal logarithm."""
+def _card_value(card: Mapping[str, Any], name: str) -> float | None:
+    """Year in years; parameters as their decimal logarithm; None where the encoder is untrained, or has none."""
+    if not card.get("year") or not card.get(name):
+        return None
     return float(np.log10(card[name])) if name == "parameters" else float(card[name])
 
 

@@ -22,10 +22,11 @@ from ..networks.probing import COLUMNS as PROBE_COLUMNS
 from ..networks.probing import Probe, ProbeOptions, run_probe
 from ..utils.atomic import atomic_write
 from ..visualize.csv_files import write_csv
+from ..visualize.table_files import TextTable
 from .error_scores import COLUMNS as DETECTION_COLUMNS
 from .error_scores import VIEW_MAP, ErrorScores, error_scores
 from .head_agreement import AGREEMENT_COLUMNS, TREND_COLUMNS, agreement_rows, trend_rows
-from .head_tables import PaperTable, table_2, table_3, table_4, write_tables
+from .head_tables import table_2, table_3, table_4, write_tables
 
 #: Features of an encoder: shape (N, d), or a function that gives them, so that one encoder is in memory at a time.
 Features = np.ndarray | Callable[[], np.ndarray]
@@ -142,7 +143,7 @@ class HeadStudy:
     error_detection: list[dict[str, Any]]
     agreement: list[dict[str, Any]]
     trends: list[dict[str, Any]]
-    tables: list[PaperTable]
+    tables: list[TextTable]
     warnings: list[str]
     encoders: dict[str, StudiedEncoder]
 

@@ -119,8 +119,8 @@ def choice(*known: str) -> Reader:
     return read
 
 
-def names(name: str, value: Any) -> tuple[str, ...] | None:
-    """Several names: a list, Fire's tuple, or text with commas."""
+def listed(name: str, value: Any) -> tuple[str, ...] | None:
+    """Several words, one after the other: a list, Fire's tuple, or text with commas."""
     if _missing(value):
         return None
     if isinstance(value, str):
@@ -131,10 +131,16 @@ def names(name: str, value: Any) -> tuple[str, ...] | None:
     result = tuple(str(part) for part in value if str(part))
     if not result:
         raise UserError(f"--{name} is an empty list; leave the option away to take the default.")
+    return result
+
+
+def names(name: str, value: Any) -> tuple[str, ...] | None:
+    """Several names, each once, in the forms of :func:`listed`."""
+    result = listed(name, value) or ()
     repeated = sorted({part for part in result if result.count(part) > 1})
     if repeated:
         raise UserError(f"--{name} names {repeated[0]!r} twice.")
-    return result
+    return result or None
 
 
 def mapping(name: str, value: Any) -> dict[str, Any]:
@@ -329,4 +335,7 @@ def run_options(**values: Any) -> RunOptions:
     given |= taken.get("cohort_options", {})
     paths = {key: str(path(key, given[key])) for key in _COHORT_PATHS if isinstance(given.get(key), str)}
     taken["cohort_options"] = given | paths
-    return RunOptions(**taken, measure=measure_options(**measure))
+    measured_as = measure_options(**measure)
+    if measured_as.resamples < 2:  # of the heads and of retention as well, which have no other interval
+        raise UserError(f"--resamples must be at least 2, got {measured_as.resamples}.")
+    return RunOptions(**taken, measure=measured_as)

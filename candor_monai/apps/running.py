@@ -22,6 +22,7 @@ from ..handlers.run_context import RunContext
 from ..handlers.stage_times import bottleneck, stage_seconds
 from ..utils.atomic import atomic_path, atomic_write
 from ..utils.errors import UserError
+from ..utils.plain_values import plain
 from ..utils.told import told_briefly
 from ..visualize.csv_files import plain_text, write_csv
 from ..visualize.results_files import read_results
@@ -123,10 +124,12 @@ def report_again(options: RunOptions, context: RunContext, pool: Any) -> None:
     claim(context.output_dir)
     results = read_results(context.output_dir / "results.json")
     named = {encoder["name"] for encoder in results["encoders"]}
-    if named != {context.encoder["name"]} or results["cohort"]["fingerprint"] != context.cohort.fingerprint():
+    made_by = [encoder.get("fingerprint") for encoder in results["encoders"]]
+    same = named == {context.encoder["name"]} and made_by == [plain(context.encoder.get("fingerprint"))]
+    if not same or results["cohort"]["fingerprint"] != context.cohort.fingerprint():
         raise UserError(
             f"{context.output_dir / 'results.json'} holds encoder {', '.join(sorted(named))} on cohort "
-            f"{results['cohort']['name']}, or the cohort has changed since: run `score` first."
+            f"{results['cohort']['name']}, or the encoder or the cohort has changed since: run `score` first."
         )
     queries, candidates = (pd.read_parquet(context.output_dir / f"{n}.parquet") for n in ("queries", "candidates"))
     rejected = pd.read_csv(context.output_dir / "rejected.csv", dtype=str, keep_default_na=False)

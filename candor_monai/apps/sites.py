@@ -18,8 +18,12 @@ COLUMNS = (
     *("D", "D_total_lo", "D_total_hi", "chance", "p_chance", "D_all", "margin_auroc", "status", "reason"),
 )
 POOLED = "all sites"
-# What must be alike for D of two sites to mean the same.
-ALIKE = ("k", "sets", "queries", "max_candidates", "roles", "matched")
+# What must be alike for D of two sites to mean the same: options, and of an encoder's fingerprint.
+ALIKE = (
+    *("k", "sets", "queries", "max_candidates", "roles", "matched"),
+    *("isolated", "balance_removed", "exclude_same_patient", "shuffle_labels", "image_size", "decoding"),
+)
+ENCODER_ALIKE = ("weights", "processor", "feature_point")
 
 
 def read_sites(folders: Sequence[str | Path]) -> list[CellResults]:
@@ -37,31 +41,58 @@ def read_sites(folders: Sequence[str | Path]) -> list[CellResults]:
                     f"{cell.folder}: option {name} is {cell.results['options'].get(name)!r}, in {first.folder} it is "
                     f"{first.results['options'].get(name)!r}: the sites' D do not mean the same."
                 )
+        same = next(other for other in cells if other.encoder == cell.encoder)
+        for name in ENCODER_ALIKE:
+            if _of_encoder(cell, name) != _of_encoder(same, name):
+                raise UserError(
+                    f"{cell.folder}: encoder {cell.encoder!r} has other {name} than in {same.folder}: the sites' D are "
+                    "those of two encoders."
+                )
     return cells
 
 
 def site_rows(cells: Sequence[CellResults], names: Sequence[str]) -> list[dict[str, Any]]:
-    """A row a site × encoder × finding (and task), then the encoder's findings pooled over all sites.
+    """A row a site × encoder × finding (and task), then the encoder's findings pooled over all sites, task by task.
 
     A pooled value is the mean over sites by number of queries, with the total interval of independent sites. It is
     given only where every site has a value.
 
     Args:
-        cells: one a site and encoder.
+        cells: one a site, encoder and task.
         names: name of each cell's site.
+
+    Raises:
+        UserError: a site has two results of one encoder and task.
     """
+    seen: dict[tuple[str, str, str], CellResults] = {}
+    for cell, site in zip(cells, names, strict=True):
+        other = seen.setdefault((site, cell.encoder, _task(cell)), cell)
+        if other is not cell:
+            raise UserError(
+                f"{other.folder} and {cell.folder} both hold encoder {cell.encoder!r} at site {site!r}: give each site "
+                "a name of its own with --sites, one a folder."
+            )
     rows = []
     for cell, site in zip(cells, names, strict=True):
         for row in cell.rows:
             if row["level"] != "group":
                 known = {name: row.get(name) for name in COLUMNS if name in row}
                 rows.append({**dict.fromkeys(COLUMNS), **known, "site": site, "cohort": cell.results["cohort"]["name"]})
-    for encoder in dict.fromkeys(cell.encoder for cell in cells):
-        members = [cell for cell in cells if cell.encoder == encoder]
-        sites = len(dict.fromkeys(names))
+    sites = len(dict.fromkeys(names))
+    for encoder, task in dict.fromkeys((cell.encoder, _task(cell)) for cell in cells):
+        members = [cell for cell in cells if (cell.encoder, _task(cell)) == (encoder, task)]
         for finding in dict.fromkeys(row["finding"] for c in members for row in c.rows if row["level"] == "finding"):
-            rows.append(_pooled(encoder, finding, members, sites))
+            rows.append({**_pooled(encoder, finding, members, sites), "task": task})
     return rows
+
+
+def _task(cell: CellResults) -> str:
+    return str(cell.rows[0]["task"])
+
+
+def _of_encoder(cell: CellResults, name: str) -> Any:
+    """A part of the fingerprint of a cell's encoder; None where features were computed elsewhere."""
+    return (cell.results["encoders"][0].get("fingerprint") or {}).get(name)
 
 
 def _pooled(encoder: str, finding: str, cells: Sequence[CellResults], sites: int) -> dict[str, Any]:
@@ -74,7 +105,6 @@ def _pooled(encoder: str, finding: str, cells: Sequence[CellResults], sites: int
     queries = sum(row["n_queries"] for row in there)
     row = {
         **base,
-        "task": there[0]["task"],
         "n_positive": sum(r["n_positive"] for r in there),
         "n_negative": sum(r["n_negative"] for r in there),
         "n_queries": queries,

@@ -2,7 +2,7 @@
 
 A cell is the running config parsed again with ``encoder`` and ``cohort`` set, so that every override, handler and
 tracker holds for it as for a single run. Only what is missing is computed: features lie in one store, and a cell whose
-results were made from the same features and options is read, not run.
+results were made from the same features, labels and options by the same version of this package is read, not run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from .._version import __version__
 from ..data.canonical_cache import CachedPool, CanonicalCache
 from ..data.cohorts.cards import load_card
 from ..data.feature_store import FeatureStore
@@ -220,6 +221,7 @@ class CellRunner:
             tell(f"  {cell.name}: results are there")
             return found
         tell(f"  {cell.name}: scoring")
+        _forget(cell.folder)
         workflow = self._workflow(cell, "score", _score_overrides(cell, left_out))
         scored: RunContext = workflow.parser.get_parsed_content("context")
         for name in ("seconds", "bottleneck", "chosen", "counts"):  # what encoding took belongs into the results too
@@ -261,6 +263,7 @@ class CellRunner:
         found = _done(folder, stamp)
         if found is not None:
             return found
+        _forget(folder)
         changed = dataclasses.replace(cell, folder=folder)
         if not FEATURES_BY.isdisjoint(overrides):
             self._workflow(changed, "encode", {**D_ALONE, **overrides}).run()
@@ -339,7 +342,8 @@ class CellRunner:
                 {
                     "cohort": context.cohort.fingerprint(),
                     "encoder": context.encoder.get("fingerprint"),
-                    "images": int(context.present().sum()),
+                    "features": context.features_digest(),
+                    "version": __version__,
                     "left_out": list(left_out),
                     "options": options,
                 },
@@ -356,6 +360,11 @@ def _read_stamp(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return stamp if isinstance(stamp, dict) else None
+
+
+def _forget(folder: Path) -> None:
+    """Before a folder's results are made again: they are nobody's until the run that makes them has ended."""
+    (folder / MARKER).unlink(missing_ok=True)
 
 
 def _done(folder: Path, stamp: Mapping[str, Any]) -> CellResults | None:

@@ -12,16 +12,18 @@ import numpy as np
 import pandas as pd
 
 from ..data.cohort import REJECTED_COLUMNS
+from ..handlers.companion_files import FILE as COMPANIONS
 from ..handlers.report import ReportHandler
 from ..handlers.results_saver import columns_of, write_parquet
 from ..handlers.run_context import RunContext
 from ..networks.probing import EmptyPart
 from ..visualize.csv_files import plain_text, write_csv
-from ..visualize.figures import write_figures
+from ..visualize.figures import remove_figures, write_figures
 from ..visualize.neighbour_figures import remove_neighbour_figures, write_neighbour_figures
-from ..visualize.paper_tables import write_paper_tables
+from ..visualize.paper_tables import remove_paper_tables, write_paper_tables
 from ..visualize.report import write_report
 from ..visualize.results_files import write_results
+from ..visualize.table_files import SUFFIXES
 from .comparison import CellResults, compare, merged
 from .head_agreement import trend_rows
 from .head_study import HeadStudyOptions, run_head_study
@@ -29,11 +31,14 @@ from .head_tables import write_tables
 from .opening import probe_options, publishers_split_of, scored_observations
 from .options import RunOptions
 
-HEAD_TABLES = ("head_errors", "rules", "error_detection")
+DETECTION = "error_detection"
+HEAD_TABLES = ("head_errors", "rules", DETECTION)
 TABLES = (
     *("discordance", "ranking", "comparisons", "overlap", "agreement"),
     *("probe", *HEAD_TABLES, "trends", "retention", "ablations"),
 )
+# What an earlier run left in the folder that is made anew last, if at all: none of it may stand beside other results.
+OF_OTHERS = ("results.json", "report.html", COMPANIONS, "heads.safetensors", "metrics.csv")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +123,8 @@ def write_whole_study(found: Sequence[CohortResults], folder: Path, pool: Any) -
     tasks = [part.document["cohort"]["task"] for part in found]
     renamed = [f"{t} ({part.label})" if tasks.count(t) > 1 else t for t, part in zip(tasks, found, strict=True)]
     parts = [_named(part, task) for part, task in zip(found, renamed, strict=True)]
+    for name in ("queries", "candidates"):  # of a study of one cohort before
+        (folder / f"{name}.parquet").unlink(missing_ok=True)
     whole = CohortResults(
         "study",
         whole_document([part.document for part in parts]),
@@ -185,14 +192,21 @@ def _named(part: CohortResults, task: str) -> CohortResults:
 def _write(folder: Path, parts: Sequence[CohortResults], whole: CohortResults, pool: Any) -> None:
     """Write results, tables, figures and report of one cohort, or of all together."""
     document, options = whole.document, whole.options
+    for name in OF_OTHERS:
+        (folder / name).unlink(missing_ok=True)
     write_csv(folder / "rejected.csv", whole.rejected, REJECTED_COLUMNS)
     for name in TABLES:
         if document.get(name):
             write_csv(folder / f"{name}.csv", document[name], columns_of(document[name]))
+        else:
+            (folder / f"{name}.csv").unlink(missing_ok=True)
     write_results(folder / "results.json", document)
-    write_figures(folder / "figures", document)
-    write_paper_tables(folder / "tables", document, beside=options.published)
+    remove_figures(folder / "figures", but=write_figures(folder / "figures", document))
     remove_neighbour_figures(folder / "figures")
+    remove_paper_tables(folder / "tables", but=write_paper_tables(folder / "tables", document, options.published))
+    if len(parts) > 1 or not document.get(DETECTION):  # it is written beside one cohort's results only
+        for suffix in SUFFIXES:
+            (folder / "tables" / f"{DETECTION}{suffix}").unlink(missing_ok=True)
     if not options.write_report:
         return
     sources = {"" if len(parts) == 1 else f"{part.label}:": part for part in parts}
@@ -297,7 +311,7 @@ def head_tables(
         return {}
     warnings.extend(text for text in found.warnings if text not in warnings)
     detection = next(table for table in found.tables if table.name == "table_3")
-    write_tables([dataclasses.replace(detection, name="error_detection")], folder, found.warnings)
+    write_tables([dataclasses.replace(detection, name=DETECTION)], folder, found.warnings)
     return {name: rows for name, rows in found.results().items() if name in HEAD_TABLES and rows}
 
 

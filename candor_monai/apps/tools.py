@@ -87,17 +87,17 @@ def golden(encoder: Any, output: Any = None, weights_dir: Any = None, image: Any
         image: an image file; None takes the built-in synthetic image.
         device: where it is computed.
     """
-    from ..networks.golden import record_golden
+    from ..networks.golden import FILE, record_golden
 
     loaded = _loaded(encoder, weights_dir, device)
     target = options.path("output", output)
     if target is None:
-        target = Path(_needed("weights_dir", options.path("weights_dir", weights_dir))) / loaded.card.name
-    target.mkdir(parents=True, exist_ok=True) if not target.suffix else target.parent.mkdir(parents=True, exist_ok=True)
+        target = Path(_needed("weights_dir", options.path("weights_dir", weights_dir))) / loaded.card.name / FILE
+    elif target.is_dir() or not target.suffix:
+        target = target / FILE
     record_golden(loaded, target, options.path("image", image))
-    written = target if target.suffix else target / "golden.json"
-    print(f"golden embedding of {loaded.card.name} in {written}")
-    return written
+    print(f"golden embedding of {loaded.card.name} in {target}")
+    return target
 
 
 @told_briefly
@@ -185,7 +185,7 @@ def compare_sites(results: Any, sites: Any = None, output: Any = None) -> list[d
 
     Args:
         results: output folders, one a site and encoder.
-        sites: name of each folder's site; None takes the folders' names.
+        sites: name of each folder's site; None takes the folders' names, which must differ.
         output: folder for ``sites.csv``; None only prints.
     """
     from ..networks.table import format_table
@@ -193,7 +193,12 @@ def compare_sites(results: Any, sites: Any = None, output: Any = None) -> list[d
     from .sites import COLUMNS, read_sites, site_rows
 
     folders = _needed("results", options.names("results", results))
-    named = options.names("sites", sites) or tuple(Path(folder).name for folder in folders)
+    named = options.listed("sites", sites)
+    if named is None:
+        named = tuple(Path(folder).resolve().name for folder in folders)
+        repeated = [name for name in named if named.count(name) > 1]
+        if repeated:
+            raise UserError(f"several folders are called {repeated[0]!r}: name their sites with --sites, one a folder.")
     if len(named) != len(folders):
         raise UserError(f"--sites names {len(named)} sites for {len(folders)} result folders.")
     rows = site_rows(read_sites(folders), named)
@@ -223,10 +228,10 @@ def plan(
         difference: how much larger D of the other encoder is; None: against chance.
         power: wanted probability of finding it.
         results: output folder of an evaluation, whose own clustering is taken.
-        finding: of that evaluation; None takes its first one that has a total interval.
+        finding: of that evaluation; None takes its first one whose clustering is known.
         images_per_patient, design_effect: where no evaluation is at hand.
     """
-    from ..metrics.planning import Clustering, clustering_of, plan_against_chance, plan_difference
+    from ..metrics.planning import Clustering, plan_against_chance, plan_difference
     from .comparison import read_cell
 
     theta = _needed("D", options.number(0.0)("D", D))
@@ -238,17 +243,7 @@ def plan(
         kind = Clustering(**{name: value for name, value in given.items() if value is not None})
         folder = options.path("results", results)
         if folder is not None:
-            cell = read_cell(folder)
-            splits = {key[1]: found.splits["D"] for key, found in cell.companions.items() if "D" in found.splits}
-            name = options.text("finding", finding)
-            if name is not None and name not in splits:
-                raise unknown("finding with a total interval:", name, [key for key in splits if key])
-            usable = [name] if name is not None else [key for key in splits if key and splits[key].reason is None]
-            if not usable:
-                raise UserError(
-                    f"{folder}: no finding has a total interval; give --images_per_patient and --design_effect."
-                )
-            kind = clustering_of(splits[usable[0]])
+            kind = _clustering(read_cell(folder), options.text("finding", finding))
         wanted = options.number(0.01)("power", power)
         gap = options.number(0.0)("difference", difference)
         found = plan_against_chance(theta, wanted, kind) if gap is None else plan_difference(theta, gap, wanted, kind)
@@ -263,6 +258,32 @@ def plan(
         f"{kind.design_effect:.2f}{alike}."
     )
     return found
+
+
+def _clustering(cell: Any, finding: str | None) -> Any:
+    """The clustering of an evaluation's finding, or of its first finding whose clustering is known.
+
+    Raises:
+        UserError: it is not known of this finding, or of none.
+    """
+    from ..metrics.planning import clustering_of
+
+    pooled = {key[1]: found for key, found in cell.companions.items() if key[0] == "finding"}
+    if finding is not None and finding not in pooled:
+        raise unknown("finding", finding, pooled)
+    reasons = {}
+    for name in pooled if finding is None else [finding]:
+        try:
+            splits = pooled[name].splits
+            if "D" not in splits:
+                raise ValueError((cell.row("finding", name) or {}).get("reason") or "no total interval was asked for")
+            return clustering_of(splits["D"])
+        except ValueError as error:
+            reasons[name] = str(error)
+    told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    raise UserError(
+        f"{cell.folder}: the clustering is not known ({told}); give --images_per_patient and --design_effect."
+    )
 
 
 def _card(encoder: Any) -> str | Path | dict[str, Any]:

@@ -183,8 +183,12 @@ class FeatureStore:
 
         An image without a feature, or whose pixels were not hashed, is alone in its cluster.
         """
+        return pixel_clusters(self.pixels(image_ids, sources))
+
+    def pixels(self, image_ids: Sequence[str], sources: Sources | None = None) -> list[bytes | None]:
+        """SHA-256 of each image's canonical pixels; None without a feature, or where they were not hashed."""
         digests = self._index().columns(self._features(image_ids, sources), PROVENANCE_FIELDS[:1])
-        return pixel_clusters(digests["pixels_sha256"].tolist())
+        return digests["pixels_sha256"].tolist()
 
     @property
     def dimension(self) -> int:

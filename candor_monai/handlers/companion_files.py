@@ -120,8 +120,8 @@ def get_fields(kind: Any, arrays: dict[str, np.ndarray], kept: dict[str, Any]) -
 
 
 def _put_null(arrays: dict[str, np.ndarray], key: str, null: NullReplicates) -> dict[str, Any]:
-    counts = {"positives": int(null.positives), "movable": int(null.movable), "reason": null.reason}
-    return {**counts, "values": put_fields(arrays, f"{key}/values", null.values)}
+    counts = {"positives": int(null.positives), "movable": int(null.movable), "asked": int(null.asked)}
+    return {**counts, "reason": null.reason, "values": put_fields(arrays, f"{key}/values", null.values)}
 
 
 def _get_null(arrays: dict[str, np.ndarray], kept: dict[str, Any]) -> NullReplicates:

@@ -16,7 +16,9 @@ from ..metrics.head_errors import WARNING as PROBE_WARNING
 from ..utils.atomic import atomic_path
 from ..utils.pseudonyms import pseudonyms
 from ..visualize.csv_files import write_csv
+from ..visualize.figures import remove_figures
 from ..visualize.neighbour_figures import remove_neighbour_figures
+from ..visualize.paper_tables import remove_paper_tables
 from ..visualize.results_files import SCHEMA_VERSION, write_results
 from .companion_files import FILE as COMPANIONS
 from .companion_files import write_companions_file
@@ -30,12 +32,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Files that an earlier run with other options may have left, and the table that this run has if it writes them again.
+# Files that an earlier run with other options (or a study) may have left, and the table that this run has if it writes
+# them again.
 LEFT_BY_OTHERS = {
     "probe.csv": "probe",
     "heads.safetensors": "probe",
     "retention.csv": "retention",
     "report.html": "",
+    **dict.fromkeys((f"{name}.csv" for name in ("ranking", "comparisons", "overlap", "agreement", "ablations")), ""),
+    **dict.fromkeys((f"{name}.csv" for name in ("head_errors", "rules", "error_detection", "trends")), ""),
 }
 LEADING_COLUMNS = ("encoder", "task", "finding", "group", "level")
 
@@ -45,8 +50,9 @@ class ResultsSaver(RankZeroHandler):
 
     Files in the context's ``output_dir``: ``results.json``, ``discordance.csv``, ``queries.parquet``,
     ``candidates.parquet``, ``rejected.csv``, ``probe.csv`` and ``retention.csv`` where those handlers ran, and
-    ``companions.npz`` for paired comparisons with other encoders. Each is written whole or not at all, results.json
-    last, so that it never tells of files that are not there. Patient ids are written as keyed pseudonyms only.
+    ``companions.npz`` for paired comparisons with other encoders. Each is written whole or not at all; an earlier
+    results.json goes first and the new one comes last, so that it never tells of files that are not there or that are
+    another run's. Patient ids are written as keyed pseudonyms only.
 
     Args:
         context: the run.
@@ -68,6 +74,8 @@ class ResultsSaver(RankZeroHandler):
         accounting = context.accounting(present, rejected)
         rows = [self._row(row) for row in evaluation.rows]
         folder = context.output_dir
+        # Until it is written again, last, nobody takes the files of two runs for those of one.
+        (folder / "results.json").unlink(missing_ok=True)
         write_csv(folder / "rejected.csv", rejected, REJECTED_COLUMNS)
         write_csv(folder / "discordance.csv", rows, columns_of(rows))
         write_parquet(folder / "queries.parquet", self._table(evaluation.queries))
@@ -77,6 +85,8 @@ class ResultsSaver(RankZeroHandler):
             if source not in further:
                 (folder / name).unlink(missing_ok=True)
         remove_neighbour_figures(folder / "figures")
+        remove_figures(folder / "figures")
+        remove_paper_tables(folder / "tables")
         for name, table in further.items():
             write_csv(folder / f"{name}.csv", table, columns_of(table))
         write_companions_file(folder / COMPANIONS, evaluation.parts)

@@ -120,8 +120,8 @@ class RetentionHandler:
         """The rows of ``retention.csv``: one a finding, then one for all of them together."""
         features, present, reasons = self._features()
         entries = [_entries(self.views, finding, present, reasons) for finding in self._findings()]
-        shapes = self._shapes()
-        rows = [self._row(part, "finding", [part], features, shapes) for part in entries]
+        shapes, patients = self._shapes(), self._patients()
+        rows = [self._row(part, "finding", [part], features, patients, shapes) for part in entries]
         if entries:
             whole = _Entries(
                 "",
@@ -130,7 +130,7 @@ class RetentionHandler:
                 np.concatenate([part.places for part in entries]),
                 sum((part.left_out for part in entries), Counter()),
             )
-            rows.append(self._row(whole, "task", entries, features, shapes))
+            rows.append(self._row(whole, "task", entries, features, patients, shapes))
         return rows
 
     def _row(
@@ -139,6 +139,7 @@ class RetentionHandler:
         level: str,
         parts: Sequence[_Entries],
         features: np.ndarray,
+        patients: np.ndarray,
         shapes: Mapping[int, tuple[int, int]] | None,
     ) -> dict[str, Any]:
         findings = {one.finding for one in parts}
@@ -150,16 +151,15 @@ class RetentionHandler:
             "fill": self.views.fill,
             "n_boxed": part.boxed,
             "n_rescaled": None if shapes is None else self.views.rescaled(shapes, findings),
-            **self._measured(part, parts, features).row(),
+            **self._measured(part, parts, features, patients).row(),
             "left_out": "; ".join(f"{reason}: {n}" for reason, n in sorted(part.left_out.items())) or None,
         }
 
-    def _measured(self, part: _Entries, parts: Sequence[_Entries], features: np.ndarray) -> Retention:
-        cohort = self.views.cohort
-        patients = cohort.records["patient_id"]
-        known = patients.notna().to_numpy()
-        ids = [f"{cohort.image_id(row)}#{one.finding}" for one in parts for row in one.rows]
-        whose = [str(patients.iat[row]) if known[row] else cohort.image_id(row) for row in part.rows]
+    def _measured(
+        self, part: _Entries, parts: Sequence[_Entries], features: np.ndarray, patients: np.ndarray
+    ) -> Retention:
+        ids = [f"{self.views.cohort.image_id(row)}#{one.finding}" for one in parts for row in one.rows]
+        whose = patients[np.array(part.rows, dtype=np.int64)].tolist()
         original, occluded, control = (features[np.maximum(part.places[:, kind], 0)] for kind in range(3))
         return retention(
             original,
@@ -171,6 +171,15 @@ class RetentionHandler:
             seed=self.views.seed,
             resamples=self.resamples,
         )
+
+    def _patients(self) -> np.ndarray:
+        """Name of each record's patient, text; those who share an image with the same pixels are one."""
+        cohort = self.views.cohort
+        if cohort.clusters is None and self.store is not None:
+            alike = self.store.clusters(cohort.records["image_id"].tolist(), self.sources)
+            cohort = cohort.with_clusters(alike.astype(str))
+        seen = cohort.observations()
+        return seen.unit_names[seen.units]
 
     def _findings(self) -> list[str]:
         return list(dict.fromkeys(sorted(view.finding for view in self.views.views if view.finding)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
 import time
 from collections.abc import Iterator, Sequence
@@ -97,6 +99,29 @@ class RunContext:
     def present(self) -> np.ndarray:
         """Which records can be scored, shape (N,), bool, as :meth:`features` says it; no feature is read."""
         return self._scored(self.store.present(self.image_ids, self.sources))
+
+    def features_digest(self) -> str:
+        """A digest of which records are scored and of what their features were made from; no feature is read.
+
+        It changes with an image's pixels and with how they become a feature, not with a file's date alone. Features
+        computed elsewhere are part of the cohort's own fingerprint.
+        """
+        ids = np.array(self.image_ids, dtype=object)
+        rows = np.flatnonzero(self.present())
+        rows = rows[np.argsort(ids[rows].astype(str), kind="stable")]
+        made: list[Any] = [None] * len(rows)
+        fingerprint: Any = None
+        if isinstance(self.store, FeatureStore):
+            fingerprint = self.store.fingerprint
+            states = None if self.sources is None else self.sources.take(rows)
+            made = [pixels and pixels.hex() for pixels in self.store.pixels(ids[rows].tolist(), states)]
+            if states is not None:
+                dated = zip(made, states.size.tolist(), states.mtime_ns.tolist(), strict=True)
+                made = [pixels or [size, time] for pixels, size, time in dated]
+        digest = hashlib.sha256(json.dumps(fingerprint, sort_keys=True, default=str).encode())
+        for image_id, what in zip(ids[rows].tolist(), made, strict=True):
+            digest.update(json.dumps([image_id, what]).encode())
+        return digest.hexdigest()[:32]
 
     def features_of(self, image_ids: Sequence[str]) -> np.ndarray:
         """Features of some records, shape (n, d), float32; no others are read.

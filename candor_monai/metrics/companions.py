@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -220,4 +220,4 @@ def _pooled_null(parts: Sequence[Companions], weights: Sequence[float] | None) -
     pooled = pool_nulls(nulls) if weights is None else weighted_mean_nulls(nulls, weights)
     if not reasons:
         return pooled
-    return NullReplicates(pooled.values, pooled.positives, pooled.movable, reasons[0])
+    return replace(pooled, reason=reasons[0])

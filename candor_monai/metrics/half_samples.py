@@ -91,9 +91,9 @@ class Halves:
         distance: np.ndarray,
         padded: np.ndarray,
     ) -> None:
-        limit = self.neighbours.astype(np.uint8)
+        limit = self.neighbours.astype(np.min_scalar_type(self.full))  # one byte for the usual k: it is walked often
         shape = (len(which), padded.shape[1])
-        counts, sums = np.zeros((2, *shape), np.uint8), np.zeros((2, *shape), np.float32)
+        counts, sums = np.zeros((2, *shape), limit.dtype), np.zeros((2, *shape), np.float32)
         product = np.empty_like(sums)
         near = np.where(np.isfinite(distance), distance, 0).astype(np.float32)
         for column in range(index.shape[1]):

@@ -6,7 +6,8 @@ out get a longer one, up to all candidates, so the answer is never approximate.
 
 Distances are half the squared distance of the normalised rows, 1 − cosine, formed in float64 and kept in
 float32: features packed in a cone keep their differences, and the last bits of a matrix product, which
-depend on the number of threads, are rounded away.
+depend on the number of threads and on what is computed beside, are rounded away. A copy's distance is all last bits:
+what is below `SAME` is 0, so that copies on both sides of a query tie as they do in the exact measure.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import torch
 from .draw import same_code_pairs
 from .similarity import unit_rows
 
+# Distances of rows that differ in the last bits of float32 are smaller, and so are the errors of a product in float64.
+SAME = 1e-12
 _BLOCK = 1024
 
 
@@ -76,6 +79,7 @@ class NearestLists:
             product = torch.addmm(self._half[None, :], point, self._base.T, alpha=-1)
             product += 0.5 * (point * point).sum(dim=1, keepdim=True)
             far = product.to(torch.float32)
+            far[far < SAME] = 0.0
             query, candidate = same_code_pairs(self._key, rows, self._candidates)
             far[torch.from_numpy(query), torch.from_numpy(candidate)] = torch.inf
             value, place = torch.topk(far, length, dim=1, largest=False)

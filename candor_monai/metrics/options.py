@@ -55,7 +55,7 @@ class Options:
         sizes: further set sizes n, for :attr:`Evaluation.grid`.
         common_candidates: n of ``D_common``; None: the smallest n over the findings and groups that are estimable.
         tie_limit: the largest tie rate that is not called ``tied``.
-        weights: severity weight of each finding for the pooled task level; None: unweighted.
+        weights: severity weight of each finding for the pooled task level, positive; None: unweighted.
         pool_missing: pool over the parts that are there when others are missing.
         precision: of the sweep that preselects; it changes the time, not a bit of a result. ``"auto"``: bfloat16
             where the processor multiplies it, else float32.
@@ -120,8 +120,8 @@ class Options:
         if not 0 <= self.tie_limit <= 1:
             raise ValueError(f"tie_limit is {self.tie_limit}: it must lie in [0, 1]")
         for finding, weight in (self.weights or {}).items():
-            if not 0 <= weight < float("inf"):
-                raise ValueError(f"weights[{finding!r}] is {weight}: it must be finite and not negative")
+            if not 0 < weight < float("inf"):
+                raise ValueError(f"weights[{finding!r}] is {weight}: it must be positive and finite")
 
 
 def _whole(name: str, value: Any, least: int) -> None:

@@ -58,7 +58,7 @@ class PatientExchange:
         """The same exchanges of the images of one or several whole matched groups, counted from 0 within them.
 
         Args:
-            rows: every image of these groups, shape (M,), int64, ascending.
+            rows: every image of these groups, shape (M,), int64, in any order.
         """
         place = np.full(self.images, -1, np.int64)
         place[rows] = np.arange(len(rows))

@@ -27,6 +27,7 @@ import torch
 from .cells import Cell
 from .draw import draw_key, effective_labels, groups, query_order
 from .keyed_hash import keyed_rank, stable_fraction
+from .multiplicity import studentised_p
 from .null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists
 from .observations import Observations
 from .options import Options
@@ -62,12 +63,14 @@ class NullReplicates:
         positives: positive images of the cell.
         movable: those of them whose patient has a partner to exchange labels with.
         reason: why nothing is said against chance, or None.
+        asked: exchanges that were asked for; fewer are there where a cell stopped early.
     """
 
     values: Replicates
     positives: int
     movable: int
     reason: str | None = None
+    asked: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,8 @@ def permutation_replicates(
         places = [place for place, cell in enumerate(cells) if cell.group == name]
         if not places:
             continue
-        group = _Group(rows, parts, features, observations, options)
+        by_id = rows[np.argsort(observations.order[rows], kind="stable")]
+        group = _Group(by_id, parts, features, observations, options)
         room = max(1, options.memory_bytes // 8 // (_TABLE_BYTES * max(1, len(rows))))
         for first in range(0, len(places), room):
             part = places[first : first + room]
@@ -187,7 +191,11 @@ def cohort_exchange(observations: Observations, options: Options) -> PatientExch
 
 
 def chance_test(null: NullReplicates) -> ChanceTest:
-    """Two-sided p of D against its exchanges, with their mean and standard deviation."""
+    """Two-sided p of D against its exchanges, with their mean and standard deviation.
+
+    A pooled D has the exchanges that all its cells have in common. Where they are fewer than were asked for and none of
+    them is as extreme, p is that of D studentised by them, and never below what all that were asked for could show.
+    """
     values = null.values.values()
     values = values[np.isfinite(values)]
     share = null.movable / null.positives if null.positives else None
@@ -198,8 +206,18 @@ def chance_test(null: NullReplicates) -> ChanceTest:
         reason = "no permutation"
     mean = float(values.mean()) if len(values) else None
     sd = float(values.std(ddof=1)) if len(values) > 1 else None
-    p = None if reason is not None else permutation_p(float(null.values.estimate or 0.0), values)
+    if reason is not None:
+        return ChanceTest(None, mean, sd, len(values), share, reason)
+    value = float(null.values.estimate or 0.0)
+    p = permutation_p(value, values)
+    if len(values) < null.asked and p <= _least_p(len(values)) and mean is not None and sd:
+        p = min(p, max(studentised_p(value, sd, mean), _least_p(null.asked)))
     return ChanceTest(p, mean, sd, len(values), share, reason)
+
+
+def _least_p(exchanges: int) -> float:
+    """What p is when no exchange is as extreme as the data."""
+    return min(1.0, 2 / (exchanges + 1))
 
 
 def permutation_p(value: float, null: np.ndarray) -> float:
@@ -241,7 +259,7 @@ def weighted_mean_nulls(parts: Sequence[NullReplicates], weights: Sequence[float
 
 def _joined(parts: Sequence[NullReplicates], values: Replicates) -> NullReplicates:
     positives, movable = sum(part.positives for part in parts), sum(part.movable for part in parts)
-    return NullReplicates(values, positives, movable, _fixed(positives, movable))
+    return NullReplicates(values, positives, movable, _fixed(positives, movable), max(part.asked for part in parts))
 
 
 def _common(parts: Sequence[Replicates]) -> list[Replicates]:
@@ -261,7 +279,11 @@ def _fixed(positives: int, movable: int) -> str | None:
 
 
 class _Group:
-    """The images of one group: positions, patients, distances between them."""
+    """The images of one group: positions, patients, distances between them.
+
+    Positions are by image id, so that nothing depends on the order of the rows: neither which of the images comes first
+    that have the same place in the query orders of their matched groups, nor the last bits of distances.
+    """
 
     def __init__(
         self,
@@ -497,7 +519,8 @@ class _CellNull:
             np.concatenate(self._numerators or none).astype(np.float64),
             np.concatenate(self._denominators or none).astype(np.float64),
         )
-        return NullReplicates(values, len(self._cell.rows_pos), self.movable, self.reason)
+        asked = self._options.permutations
+        return NullReplicates(values, len(self._cell.rows_pos), self.movable, self.reason, asked)
 
     def _queries(self, destinations: np.ndarray) -> np.ndarray:
         """The queries of each exchange: eligible new positives, in query order, shape (B, Q), −1 for none."""

@@ -47,9 +47,10 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> Agreement:
     reason = _degenerate(one, two)
     if reason is not None:
         return Agreement(None, None, len(one), reason)
-    x, y = _scores(one), _scores(two)
-    value = float(x @ y)
-    null = y[_orders(len(y))] @ x
+    x, y = _centred(one), _centred(two)
+    norm = _norm(x, y)
+    value = float(x @ y / norm)
+    null = y[_orders(len(y))] @ x / norm
     return Agreement(value, _two_sided(value, null, len(y)), len(one))
 
 
@@ -75,10 +76,11 @@ def mean_spearman(first: np.ndarray, second: np.ndarray) -> Agreement:
     ]
     if not kept:
         return Agreement(None, None, 0, "no finding has all encoders in both measures")
-    x = np.stack([_scores(one[:, f]) for f in kept], axis=1)
-    y = np.stack([_scores(two[:, f]) for f in kept], axis=1)
-    value = float((x * y).sum(axis=0).mean())
-    null = np.einsum("ef,oef->o", x, y[_orders(len(y))]) / len(kept)
+    x = np.stack([_centred(one[:, f]) for f in kept], axis=1)
+    y = np.stack([_centred(two[:, f]) for f in kept], axis=1)
+    norm = np.array([_norm(*pair) for pair in zip(x.T, y.T, strict=True)])
+    value = float(((x * y).sum(axis=0) / norm).mean())
+    null = np.einsum("ef,oef->o", x / norm, y[_orders(len(y))]) / len(kept)
     return Agreement(value, _two_sided(value, null, len(y)), len(kept))
 
 
@@ -105,8 +107,9 @@ def clustered_spearman(first: Sequence[float], second: Sequence[float], clusters
     if reason is not None:
         return Agreement(None, None, len(np.unique(names)), reason)
     found, code, counts = np.unique(names, return_inverse=True, return_counts=True)
-    x, y = _scores(one), _scores(two)
-    value = float(x @ y)
+    x, y = _centred(one), _centred(two)
+    norm = _norm(x, y)
+    value = float(x @ y / norm)
     if len(found) < 3:
         return Agreement(value, None, len(found), "fewer than 3 findings")
     constant = all(np.ptp(two[code == c]) == 0 for c in range(len(found)))
@@ -116,10 +119,10 @@ def clustered_spearman(first: Sequence[float], second: Sequence[float], clusters
         level = np.array([two[code == c][0] for c in range(len(found))])
         ranks = stats.rankdata(level[_orders(len(found))][:, code], axis=1)
         ranks -= ranks.mean(axis=1, keepdims=True)
-        null = ranks @ x / np.sqrt(np.einsum("on,on->o", ranks, ranks))
+        null = ranks @ x / np.sqrt(np.einsum("on,on->o", ranks, ranks) * (x @ x))
     else:
         rows = np.stack([np.flatnonzero(code == c) for c in range(len(found))])
-        null = np.einsum("cr,ocr->o", x[rows], y[rows][_orders(len(found))])
+        null = np.einsum("cr,ocr->o", x[rows], y[rows][_orders(len(found))]) / norm
     return Agreement(value, _two_sided(value, null, len(found)), len(found))
 
 
@@ -184,11 +187,15 @@ def _degenerate(one: np.ndarray, two: np.ndarray) -> str | None:
     return None
 
 
-def _scores(values: np.ndarray) -> np.ndarray:
-    """Ranks, centred and scaled so that the dot product of two is Spearman's correlation."""
+def _centred(values: np.ndarray) -> np.ndarray:
+    """Ranks less their mean: multiples of a half, so that sums over them are exact."""
     ranks = stats.rankdata(values)
-    ranks = ranks - ranks.mean()
-    return ranks / np.sqrt(ranks @ ranks)
+    return ranks - (len(ranks) + 1) / 2
+
+
+def _norm(x: np.ndarray, y: np.ndarray) -> float:
+    """What the dot product of two centred ranks is divided by; of equal or opposite orders it gives ±1 to the bit."""
+    return float(np.sqrt((x @ x) * (y @ y)))
 
 
 def _orders(count: int) -> np.ndarray:

@@ -325,6 +325,8 @@ def percentile_interval(
     empty = len(values) - len(known)
     if empty > MAX_EMPTY_SHARE * len(values):
         return Interval(estimate=estimate, reason=f"{empty} of {len(values)} resamples hold no query", empty=empty)
+    if len(known) < 2:
+        return Interval(estimate=estimate, reason="one resample shows no spread", empty=empty)
     lo, hi = np.quantile(known, [0.025, 0.975])
     return Interval(estimate, float(known.std(ddof=1)), float(lo), float(hi), None, empty)
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from .keyed_hash import keyed_rank
+from .rankings import spearman
 from .resampling import Interval, Replicates, patient_weights, percentile_interval
 from .similarity import checked_unit
 
@@ -216,7 +216,8 @@ class Association:
 
     Args:
         n_encoders: encoders with both numbers.
-        spearman, p: Spearman's rank correlation and its two-sided p value, or None below three encoders.
+        spearman, p: Spearman's rank correlation and its two-sided p of a permutation test, as everywhere
+            (:func:`~.rankings.spearman`); None below three encoders.
         reason: why there is none, or None.
     """
 
@@ -233,8 +234,9 @@ def association(retained: Mapping[str, float | None], discordance: Mapping[str, 
         retained: encoder -> mean retention over its findings, None where undefined.
         discordance: encoder -> D over the same findings, None where undefined.
 
-    >>> association({"a": 0.9, "b": 0.8, "c": 0.7}, {"a": 0.5, "b": 0.3, "c": 0.1}).spearman
-    1.0
+    >>> found = association({"a": 0.9, "b": 0.8, "c": 0.7}, {"a": 0.5, "b": 0.3, "c": 0.1})
+    >>> found.spearman, round(found.p, 3)
+    (1.0, 0.333)
     """
     pairs = [
         (value, discordance[name])
@@ -243,11 +245,9 @@ def association(retained: Mapping[str, float | None], discordance: Mapping[str, 
     ]
     if len(pairs) < 3:
         return Association(len(pairs), None, None, "fewer than 3 encoders have both numbers")
-    x, y = (np.array(column, dtype=np.float64) for column in zip(*pairs, strict=True))
-    if len(np.unique(x)) < 2 or len(np.unique(y)) < 2:
-        return Association(len(pairs), None, None, "all encoders have the same number")
-    found = stats.spearmanr(x, y)
-    return Association(len(pairs), float(found.statistic), float(found.pvalue), None)
+    found = spearman(*zip(*pairs, strict=True))
+    reason = None if found.value is not None else "all encoders have the same number"
+    return Association(len(pairs), found.value, found.p, reason)
 
 
 def share_lowered_more(differences: Mapping[str, float | None]) -> tuple[int, int]:

@@ -232,9 +232,10 @@ def _finding_part(observations: Observations, options: Options, finding: str, pa
     there = [part for part in with_positives if part.events]
     _totals(row, with_positives)
     _part_names(row, [p.row["group"] for p in there], [p.row["group"] for p in with_positives if not p.events])
+    units, positive_units = _joined(with_positives, "units"), _joined(with_positives, "positive_units")
     if not there or (row["missing"] and not options.pool_missing):
         _not_pooled(row, bool(there), "no group has a query", f"groups not estimable: {row['missing']}")
-        return Part(row, {}, *(np.empty(0, np.int64),) * 2, Companions())
+        return Part(row, {}, units, positive_units, Companions())
     events = {name: sum(part.events[name] for part in there) for name in ("D", "ties", "D_all")}
     if all("common" in part.events for part in there):
         events |= {name: sum(part.events[name] for part in there) for name in ("common", "common trials")}
@@ -244,11 +245,10 @@ def _finding_part(observations: Observations, options: Options, finding: str, pa
     row["chance_upper"] = _by_queries([part.row["chance_upper"] for part in there], sizes)
     row["margin_auroc"] = _by_queries([part.row["margin_auroc"] for part in there], sizes)
     _tied(row, options)
-    units = _joined(there, "units")
     row["max_patient_share"] = _largest_share(units)
     companions = pool_companions([part.companions for part in there], row["clusters"])
     write_companions(row, companions)
-    return Part(row, events, units, _joined(there, "positive_units"), companions)
+    return Part(row, events, units, positive_units, companions)
 
 
 def _task_part(observations: Observations, options: Options, parts: Sequence[Part]) -> Part:
@@ -257,9 +257,10 @@ def _task_part(observations: Observations, options: Options, parts: Sequence[Par
     there = [part for part in parts if part.events]
     _totals(row, parts)
     _part_names(row, [p.row["finding"] for p in there], [p.row["finding"] for p in parts if not p.events])
+    both = _joined(parts, "units"), _joined(parts, "positive_units")
     if not there or (row["missing"] and not options.pool_missing):
         _not_pooled(row, bool(there), "no finding has a value", f"findings without a value: {row['missing']}")
-        return Part(row, {}, *(np.empty(0, np.int64),) * 2, Companions())
+        return Part(row, {}, *both, Companions())
     for name in ("D", "D_all", "D_mid", "D_common", "tie_rate", "chance", "chance_upper"):
         values = {part.row["finding"]: part.row[name] for part in there}
         row[name] = weighted_mean(values, options.weights).value
@@ -269,7 +270,7 @@ def _task_part(observations: Observations, options: Options, parts: Sequence[Par
     factors = [1.0 if options.weights is None else float(options.weights[part.row["finding"]]) for part in there]
     companions = mean_companions([part.companions for part in there], factors, row["clusters"])
     write_companions(row, companions)
-    return Part(row, {}, _joined(there, "units"), _joined(there, "positive_units"), companions)
+    return Part(row, {}, *both, companions)
 
 
 def _totals(row: dict[str, Any], parts: Sequence[Part]) -> None:

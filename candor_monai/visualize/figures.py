@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ import pandas as pd
 from ..utils.atomic import atomic_path
 from .answer import summary_rows, tasks_of, titles
 from .estimates import shown_rows
-from .occlusions import VIEWS
 from .pictures import as_rows_columns
 from .report_facts import untrained
 from .report_rows import MATRIX_FINDINGS, encoder_order
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 BLUE, PURPLE, ORANGE, GREY, PALE = "#1b5a9c", "#6d3a8c", "#9a4a00", "#5b6773", "#7f9fc4"
 SUFFIXES = (".svg", ".png")
+# Names of the files of write_figures, without suffix.
+STEMS = ("positives", "tasks", "sizes", "findings_*", "agreement_*", "overlap_*")
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 200) -> list[Path]:
@@ -191,26 +192,6 @@ def neighbours_figure(
     return figure
 
 
-def occlusions_figure(examples: Sequence[Mapping[str, Any]]) -> Figure:
-    """Example occlusions: one line an image, its views side by side with their similarity to the original.
-
-    Args:
-        examples: as :func:`~.occlusions.occlusion_examples` takes them.
-    """
-    figure, _ = _figure(1.7 * len(VIEWS), 1.95 * max(1, len(examples)), bare=True)
-    for line, example in enumerate(examples):
-        similarity = {"occluded": example.get("retention"), "control": example.get("control_retention")}
-        for place, (key, what) in enumerate(VIEWS):
-            value = similarity.get(key)
-            title = what if value is None else f"{what}: {number(value)}"
-            axes = figure.add_subplot(len(examples), len(VIEWS), line * len(VIEWS) + place + 1)
-            _picture(axes, example.get(key), GREY, title)
-            if place == 0:
-                axes.set_ylabel(str(example["finding"]), fontsize=7)
-    figure.tight_layout()
-    return figure
-
-
 def agreement_figure(results: Mapping[str, Any], task: str) -> Figure:
     """Spearman correlation over the encoders of every pair of measures, as a heat map.
 
@@ -271,10 +252,29 @@ def write_figures(folder: str | Path, results: Mapping[str, Any], dpi: int = 200
         shown = shown_rows(results, task)
         if len(shown) <= MATRIX_FINDINGS and any(row.get("D") is not None for _, rows in shown for row in rows):
             files += save_figure(findings_figure(results, task), folder / f"findings_{stem}", dpi)
-        for what, draw in (("agreement", agreement_figure), ("overlap", overlap_figure)):
-            if any(row["task"] == task for row in results.get(what) or ()):
-                files += save_figure(draw(results, task), folder / f"{what}_{stem}", dpi)
+        whole = [row for row in results.get("agreement") or () if row["task"] == task and not row.get("finding")]
+        if whole:
+            files += save_figure(agreement_figure(results, task), folder / f"agreement_{stem}", dpi)
+        if any(row["task"] == task for row in results.get("overlap") or ()):
+            files += save_figure(overlap_figure(results, task), folder / f"overlap_{stem}", dpi)
     return files
+
+
+def remove_figures(folder: str | Path, but: Collection[Path] = ()) -> None:
+    """Remove what :func:`write_figures` drew from other results.
+
+    Args:
+        folder: where it was drawn.
+        but: files that stay.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    for stem in STEMS:
+        for suffix in SUFFIXES:
+            for path in Path(folder).glob(f"{stem}{suffix}"):
+                if path not in but:
+                    path.unlink(missing_ok=True)
 
 
 def file_stem(task: str) -> str:

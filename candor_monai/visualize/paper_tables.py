@@ -6,7 +6,7 @@ that combine the heads of several encoders. A table whose numbers the run does n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -16,8 +16,9 @@ import yaml
 
 from .answer import summary_rows, tasks_of, titles
 from .estimates import findings_of, rows_of
+from .figures import file_stem
 from .report_facts import cohorts_of
-from .table_files import TextTable, write_table
+from .table_files import SUFFIXES, TextTable, write_table
 from .verdicts import is_ranked
 
 PAPER = " (paper)"
@@ -47,8 +48,14 @@ def paper_tables(results: Mapping[str, Any], beside: bool = False) -> list[TextT
     others = [task for task in tasks if task != chest and not task.startswith(chest)]
     if others:
         tables.append(task_table(results, others, beside))
-    if results.get("rules"):
-        tables.append(rule_table(results["rules"], beside))
+    rules = results.get("rules") or ()
+    ruled = list(dict.fromkeys(row.get("task") for row in rules))
+    for task in ruled:
+        own = [row for row in rules if row.get("task") == task]
+        if len(ruled) == 1 or task == chest:
+            tables.append(rule_table(own, beside))
+        else:
+            tables.append(rule_table(own, task=task))
     return tables
 
 
@@ -67,6 +74,22 @@ def write_paper_tables(folder: str | Path, results: Mapping[str, Any], beside: b
         OSError: a file cannot be written.
     """
     return [file for table in paper_tables(results, beside) for file in write_table(folder, table)]
+
+
+def remove_paper_tables(folder: str | Path, but: Collection[Path] = ()) -> None:
+    """Remove what :func:`write_paper_tables` wrote of other results.
+
+    Args:
+        folder: where it was written.
+        but: files that stay.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    for suffix in SUFFIXES:
+        for path in Path(folder).glob(f"table_*{suffix}"):
+            if path not in but:
+                path.unlink(missing_ok=True)
 
 
 def data_table(results: Mapping[str, Any]) -> TextTable:
@@ -127,7 +150,7 @@ def encoder_table(results: Mapping[str, Any], task: str, beside: bool = False) -
     notes = [f"{_queries(results, task):,} positive queries." if _queries(results, task) is not None else ""]
     if any(column.endswith(PAPER) for column in columns):
         notes.append(_source(f"{paper['queries']:,} positive queries of MIMIC-CXR and CheXpert"))
-    stem = "table_2" if task == paper["task"] else f"table_2_{_stem(task)}"
+    stem = "table_2" if task == paper["task"] else f"table_2_{file_stem(task)}"
     return TextTable(stem, f"Encoders on task {task}, by D", columns, rows, tuple(filter(None, notes)))
 
 
@@ -161,8 +184,14 @@ def task_table(results: Mapping[str, Any], tasks: Sequence[str], beside: bool = 
     return TextTable("table_3", "D of every encoder on every task", tuple(rows[0]), rows, notes)
 
 
-def rule_table(rules: Sequence[Mapping[str, Any]], beside: bool = False) -> TextTable:
-    """Table 4: miss rates and false positives of the rules over the heads of several encoders."""
+def rule_table(rules: Sequence[Mapping[str, Any]], beside: bool = False, task: str | None = None) -> TextTable:
+    """Table 4: miss rates and false positives of the rules over the heads of several encoders.
+
+    Args:
+        rules: rows of rules.csv, of one task.
+        beside: with the published numbers.
+        task: its name, where it has not Table 4 for itself.
+    """
     places = {
         "misses, discordant": ("capped", "majority-discordant positives", "capped"),
         "misses, discordant, uncapped": ("uncapped", "majority-discordant positives", "uncapped"),
@@ -179,7 +208,8 @@ def rule_table(rules: Sequence[Mapping[str, Any]], beside: bool = False) -> Text
                 out[heading + PAPER] = published()["table_4"]["rules"].get(rule, {}).get(key)
         rows.append(out)
     notes = (_source("five chest sites, 11 encoders"),) if beside else ()
-    return TextTable("table_4", "Rules over the heads of several encoders", tuple(rows[0]), rows, notes)
+    stem, of = ("table_4", "") if task is None else (f"table_4_{file_stem(task)}", f", task {task}")
+    return TextTable(stem, f"Rules over the heads of several encoders{of}", tuple(rows[0]), rows, notes)
 
 
 def _task_row(
@@ -235,7 +265,3 @@ def _detection(results: Mapping[str, Any], task: str, score: str) -> float | Non
 
 def _source(what: str) -> str:
     return f"Columns marked “paper”: {published()['source']}; {what}."
-
-
-def _stem(task: str) -> str:
-    return "".join(character if character.isalnum() or character in "-_." else "_" for character in task)

@@ -63,6 +63,28 @@ def test_trends() -> None:
     assert rows["D", "size"]["value"] == pytest.approx(0.0, abs=1e-12)
 
 
+def test_features_that_tie_have_no_place_in_a_ranking_and_no_trend() -> None:
+    probe, discordance = _tables({"f": 10, "g": 20, "h": 30})
+    for row in discordance["a"]:
+        row.update(D=0.0, status="tied")
+    assert _row(agreement_rows(probe, discordance, "chest"), "f", "D", "head AUROC")["spearman"] is None
+    cards = {name: {"year": 2020 + i} for i, name in enumerate(ENCODERS)}
+    year = next(row for row in trend_rows(probe, discordance, cards, {}, "chest") if row["against"] == "year")
+    assert year["value"] == pytest.approx(0.075)  # 0.3, 0.4 and 0.45 in three years
+
+
+@pytest.mark.parametrize("none", [{"parameters": 0}, {"parameters": None}, {}])
+def test_an_encoder_without_parameters_is_left_out_of_that_slope_alone(none: dict) -> None:
+    cards = {name: {"year": 2020 + i, "parameters": 10.0 ** (6 + i)} for i, name in enumerate(ENCODERS)}
+    cards["a"] = {"year": 2020, **none}
+    tables = _tables({"f": 10, "g": 20, "h": 30})
+    rows = {row["against"]: row for row in trend_rows(*tables, cards, {}, "chest") if row["measure"] == "D"}
+    without = trend_rows(*tables, cards | {"a": {}}, {}, "chest")
+    others = {row["against"]: row for row in without if row["measure"] == "D"}
+    assert rows["parameters"]["value"] == others["parameters"]["value"] is not None
+    assert rows["year"]["value"] != others["year"]["value"]
+
+
 def test_nothing_known_gives_a_reason() -> None:
     rows = trend_rows(*_tables({"f": 10, "g": 20}), {}, {}, "chest")
     year = next(r for r in rows if r["against"] == "year")

@@ -55,6 +55,7 @@ def test_original_resolution():
         ({"k": 2.5}, "--k must be a whole number, got 2.5"),
         ({"k": True}, "--k must be a whole number, got True"),
         ({"batch_size": 0}, "--batch_size must be at least 1, got 0"),
+        ({"resamples": 0}, "--resamples must be at least 2, got 0"),
         ({"write_report": "perhaps"}, "--write_report must be true or false, got 'perhaps'"),
         ({"precision": "bfloat61"}, "Did you mean 'bfloat16'?"),
         ({"findings": []}, "--findings is an empty list"),

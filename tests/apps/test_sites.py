@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from candor_monai.apps import tools
+from candor_monai.apps.comparison import CellResults
 from candor_monai.metrics import Observations, Options, evaluate
 
 from ..bundles.small_cohort import run_bundle
@@ -57,6 +59,59 @@ def test_two_sites_and_their_pooled_value(sites, tmp_path, capsys):
     assert "all sites" in capsys.readouterr().out
 
 
+def renamed(site, folder, encoder):
+    """A copy of a site's results that says to be of another encoder."""
+    shutil.copytree(site, folder)
+    text = (folder / "results.json").read_text()
+    text = text.replace('"name": "lite"', f'"name": "{encoder}"').replace(
+        '"encoder": "lite"', f'"encoder": "{encoder}"'
+    )
+    (folder / "results.json").write_text(text)
+    return str(folder)
+
+
+def test_several_encoders_of_each_site(sites, tmp_path):
+    folders = [renamed(sites / s, tmp_path / s / e, e) for s in ("north", "south") for e in ("x", "y")]
+    named = ["north", "north", "south", "south"]
+    run_bundle("compare_sites", config="tools.yaml", results=folders, sites=named, output=str(tmp_path))
+    table = pd.read_csv(tmp_path / "sites.csv")
+    pooled = table[(table["site"] == "all sites") & (table["finding"] == "Edema")]
+    assert pooled[["encoder", "n_queries"]].to_numpy().tolist() == [["x", 160], ["y", 160]]
+    with pytest.raises(SystemExit, match="both hold encoder 'x' at site 'north'"):
+        run_bundle("compare_sites", config="tools.yaml", results=folders, sites=["north", "north", "north", "south"])
+
+
+def test_sites_whose_folders_are_called_alike_must_be_named(sites, tmp_path):
+    """Else an encoder that one of them lacks would be pooled over what there is, and called all sites."""
+    folders = [
+        renamed(sites / "north", tmp_path / "a" / "eval", "x"),
+        renamed(sites / "south", tmp_path / "b" / "eval", "x"),
+        renamed(sites / "south", tmp_path / "c" / "eval", "y"),
+    ]
+    with pytest.raises(SystemExit, match="several folders are called 'eval': name their sites with --sites"):
+        run_bundle("compare_sites", config="tools.yaml", results=folders)
+    run_bundle("compare_sites", config="tools.yaml", results=folders, sites=["a", "b", "b"], output=str(tmp_path))
+    table = pd.read_csv(tmp_path / "sites.csv").set_index(["site", "encoder", "finding"])
+    assert table.loc[("all sites", "y", "Edema"), "reason"] == "1 of 2 sites have no value"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"shuffle_labels": null', '"shuffle_labels": "image"', "option shuffle_labels is 'image'"),
+        ('"dimension": 6', '"dimension": 6, "fingerprint": {"weights": "ab"}', "encoder 'lite' has other weights"),
+    ],
+)
+def test_a_control_or_another_encoder_of_the_same_name_is_refused(sites, tmp_path, old, new, told):
+    other = tmp_path / "other"
+    shutil.copytree(sites / "south", other)
+    text = (other / "results.json").read_text()
+    assert old in text
+    (other / "results.json").write_text(text.replace(old, new))
+    with pytest.raises(SystemExit, match=told):
+        run_bundle("compare_sites", config="tools.yaml", results=[str(sites / "north"), str(other)])
+
+
 def test_a_site_measured_otherwise_is_refused(sites, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(sites / "south", other)
@@ -86,6 +141,32 @@ def test_a_plan_from_an_evaluations_own_clustering(sites, capsys):
     assert "labelled positive images" in " ".join(printed.split())
     run_bundle("plan", config="tools.yaml", D=0.4, difference=0.05)
     assert "D = 0.450" in capsys.readouterr().out
+
+
+def test_a_plan_takes_the_first_finding_whose_clustering_is_known(tmp_path, monkeypatch, capsys):
+    """Mass has too few patients for an interval, and Fracture cannot be estimated in one of its groups."""
+    rng = np.random.default_rng(0)
+    n = 160
+    labels = np.stack([np.arange(n) % 12 == 0, np.arange(n) % 3 == 0, np.arange(n) % 2 == 0], axis=1).astype(int)
+    labels[100:, :2] = 0
+    labels[100, 1] = 1
+    seen = Observations(
+        [f"i{k}" for k in range(n)], labels, ["Mass", "Fracture", "Edema"], group=(np.arange(n) >= 100).astype(int)
+    )
+    options = Options(permutation_test=False, resamples=0, margin=False)
+    found = evaluate(rng.standard_normal((n, 6)).astype(np.float32), seen, options)
+    companions = {tuple(part.row[k] for k in ("level", "finding", "group")): part.companions for part in found.parts}
+    cell = CellResults("x", {"discordance": found.rows}, companions, pd.DataFrame(), tmp_path)
+    monkeypatch.setattr("candor_monai.apps.comparison.read_cell", lambda folder: cell)
+    tools.plan(D=0.4, results=str(tmp_path))
+    assert "1.00 positive images a patient" in capsys.readouterr().out
+    for finding, why in (
+        ("Mass", r"Mass: .*fewer than 10 positive patients \(9\)"),
+        ("Fracture", "Fracture: groups not estimable: 1"),
+        ("Edma", "Did you mean 'Edema'"),
+    ):
+        with pytest.raises(SystemExit, match=why):
+            tools.plan(D=0.4, results=str(tmp_path), finding=finding)
 
 
 @pytest.mark.parametrize(

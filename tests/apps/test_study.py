@@ -1,9 +1,13 @@
 """A study from end to end on a small cohort: cells, comparison, resuming, ablations."""
 
 import logging
+import os
+import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from candor_monai.visualize.results_files import read_results
 
@@ -82,6 +86,52 @@ def test_again_only_an_added_encoder_is_run(finished, cohort, caplog, capsys):
     assert ": scoring" not in printed
     assert "encoding" not in caplog.text
     assert read_results(finished / "results.json")["discordance"] == before
+
+
+def test_a_changed_image_is_measured_again_and_nothing_of_the_old_results_stays(finished, cohort, tmp_path, capsys):
+    data, output = shutil.copytree(cohort, tmp_path / "data"), shutil.copytree(finished, tmp_path / "output")
+    before = pd.read_parquet(output / "queries.parquet")
+    (output / "figures" / "overlap_gone.svg").write_text("of another task")
+    (output / "tables" / "table_4_gone.md").write_text("of another task")
+    options = {**study_options(data, output, write_report=False), "ablations": None}
+    image = data / "images" / "012.png"
+    Image.fromarray(255 - np.asarray(Image.open(image))).save(image)
+    run_bundle("candor_eval", **options)
+    assert capsys.readouterr().out.count(": scoring") == 2
+    assert not pd.read_parquet(output / "queries.parquet")["dm"].equals(before["dm"])
+    for name in ("report.html", "ablations.csv", "figures/overlap_gone.svg", "tables/table_4_gone.md"):
+        assert not (output / name).exists(), name
+    assert (output / "tables" / "error_detection.md").is_file()
+    assert (output / "figures" / "overlap_own.svg").is_file()
+    os.utime(image)  # encoded again, to the same pixels
+    run_bundle("candor_eval", **options)
+    assert ": scoring" not in capsys.readouterr().out
+
+
+def test_a_cell_that_was_cut_off_while_it_was_written_is_not_taken_for_the_one_before(
+    finished, cohort, tmp_path, monkeypatch, capsys
+):
+    from candor_monai.handlers import results_saver
+
+    output = shutil.copytree(finished, tmp_path / "output")
+    options = {**study_options(cohort, output, write_report=False), "ablations": None}
+    (cell,) = (output / "cells").glob("*--blind")
+
+    def cut_off(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(results_saver, "write_companions_file", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            run_bundle("candor_eval", **{**options, "k": 3, "probe": False})
+    assert not (cell / "results.json").exists(), "it would tell of tables that are another run's"
+    capsys.readouterr()
+    run_bundle("candor_eval", **options)
+    printed = capsys.readouterr().out
+    assert printed.count(": scoring") == 1
+    assert (
+        read_results(output / "results.json")["discordance"] == read_results(finished / "results.json")["discordance"]
+    )
 
 
 def test_ablations_tell_their_change_and_what_cannot_be_run(finished):

@@ -61,11 +61,12 @@ def test_association_of_four_encoders_by_hand():
     ]
     d = {name: values[3] for name, values in numbers.items()} | {"e": 0.9, "f": 0.8}
     raw, standardised = associations(rows + others, d, "chest")
-    # ranks 4 3 2 1 against 1 2 4 3: sum of squares 9 + 1 + 4 + 4, so 1 - 6·18/60; t = -0.8·√(2/0.36), 2 degrees
-    assert (raw["n_encoders"], raw["spearman"], raw["p"]) == (4, pytest.approx(-0.8), pytest.approx(0.2))
-    # b has none; ranks 3 2 1 against 1 3 2: 4 + 1 + 1, so 1 - 6·6/24; t = -1/√3, 1 degree: 1 - (2/π)·(π/6)
+    # ranks 4 3 2 1 against 1 2 4 3: sum of squares 9 + 1 + 4 + 4, so 1 - 6·18/60; at most one step (3 orders) from
+    # either end of the 24 orders is as extreme
+    assert (raw["n_encoders"], raw["spearman"], raw["p"]) == (4, pytest.approx(-0.8), pytest.approx(2 * 4 / 24))
+    # b has none; ranks 3 2 1 against 1 3 2: 4 + 1 + 1, so 1 - 6·6/24; no order of three is less extreme
     assert (standardised["n_encoders"], standardised["spearman"]) == (3, pytest.approx(-0.5))
-    assert standardised["p"] == pytest.approx(2 / 3)
+    assert standardised["p"] == 1.0
     # the finding's box lowers it more for a and d; equal is not more
     assert [(row["lowered_more"], row["n_compared"]) for row in (raw, standardised)] == [(2, 4), (2, 4)]
 

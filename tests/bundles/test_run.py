@@ -123,6 +123,8 @@ def test_again_nothing_is_encoded_and_the_numbers_stay(cohort, tmp_path, caplog)
     assert {path.name for path in (tmp_path / "eval" / "figures").iterdir()} == drawn
     run_bundle("report", **options, report_images=False)
     assert not list((tmp_path / "eval" / "figures").iterdir())
+    with pytest.raises(SystemExit, match="the encoder or the cohort has changed since: run `score` first"):
+        run_bundle("report", **options, channels_last="true")  # its features, and so the neighbours, are others
 
 
 def test_a_feature_is_kept_for_its_own_preprocessing_only(cohort, tmp_path):
@@ -159,9 +161,14 @@ def test_what_an_earlier_run_left_does_not_lie_beside_other_results(cohort, tmp_
     run_bundle("candor_eval", **options)
     made = {path.name for path in (tmp_path / "eval").rglob("*")}
     assert made >= {"report.html", "probe.csv", "heads.safetensors", "neighbours_own.png"}
+    of_a_study = {"ranking.csv", "rules.csv", "figures/overlap_own.svg", "tables/table_4.md"}
+    (tmp_path / "eval" / "tables").mkdir()
+    for name in of_a_study:
+        (tmp_path / "eval" / name).touch()
     run_bundle("score", write_report=False, probe=False, **options)
     left = {path.name for path in (tmp_path / "eval").rglob("*")}
     assert not left & {"report.html", "probe.csv", "heads.safetensors", "neighbours_own.png"}
+    assert not left & {name.split("/")[-1] for name in of_a_study}
 
 
 def test_scoring_before_encoding_says_so(cohort, tmp_path):

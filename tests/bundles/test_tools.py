@@ -9,6 +9,7 @@ import pytest
 from candor_monai.apps.label import LabelDesk, LabelImages
 from candor_monai.metrics.options import Options
 from candor_monai.networks.cards import list_cards
+from candor_monai.utils import read_yaml, resource
 
 from .small_cohort import run_bundle
 
@@ -45,6 +46,13 @@ def test_golden_is_recorded_and_found_at_load(tmp_path):
     recorded = json.loads((tmp_path / "blind" / "golden.json").read_text())
     assert recorded["encoder"] == "blind"
     load_encoder("blind", weights_dir=tmp_path)
+
+
+def test_a_golden_embedding_of_a_name_with_a_dot_lies_in_its_folder(tmp_path, capsys):
+    card = read_yaml(resource("configs", "encoders", "blind.yaml")) | {"name": "blind.v1"}
+    run_bundle("golden", config="tools.yaml", encoder=card, weights_dir=str(tmp_path))
+    assert (tmp_path / "blind.v1" / "golden.json").is_file(), "where load_encoder looks for it"
+    assert f"in {tmp_path / 'blind.v1' / 'golden.json'}" in capsys.readouterr().out
 
 
 def test_export_encoder(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,22 @@ def test_the_table_holds_the_rows(cohort: Cohort, tmp_path: Path):
     assert [row["finding"] for row in written] == ["Mass", ""]
     assert float(written[0]["retention"]) == rows[0]["retention"]
     assert written[0]["standardised"] == ""
+
+
+def test_an_image_without_a_patient_is_its_own_and_images_alike_are_of_one(cohort: Cohort, tmp_path: Path):
+    """Image p01 has no patient; i02 of patient p01 shows the pixels of i04 of patient p02."""
+    shutil.copy(tmp_path / "02.png", tmp_path / "04.png")
+    boxes = cohort.boxes.copy()
+    boxes.loc[4, "y"] = boxes.loc[2, "y"]
+    boxes["image_id"] = boxes["image_id"].replace("i00", "p01")
+    patients = [None, *(f"p{i // 2:02}" for i in range(1, N))]
+    ids = ["p01", *(f"i{i:02}" for i in range(1, N))]
+    files = [f"{i:02}.png" for i in range(N)]
+    changed = Cohort.of(ids, {"Mass": [1] * N}, root=tmp_path, images=files, patients=patients, boxes=boxes)
+    _, rows = evaluated(changed, marker, tmp_path)
+    assert rows[0]["n_images"] == N
+    assert rows[0]["n_patients"] == N // 2 + 1 - 1
+    assert rows[0]["n_pairs"] == N * (N - 1) // 2 - (6 + N // 2 - 3)  # of p01 with p02 four images; i01 is alone
 
 
 def test_what_is_missing_is_told_and_left_out(cohort: Cohort):

@@ -76,3 +76,35 @@ def test_an_image_left_out_names_the_list_that_may_be_the_users(cohort, tmp_path
     rejected = context.rejected(context.present()).set_index("image_id")
     assert rejected.loc["b", "reason"] == "left_out"
     assert "--leave_out" in rejected.loc["b", "message"]
+
+
+def test_the_digest_of_features_follows_pixels_and_not_dates(cohort, tmp_path):
+    def digest(name, fingerprint=1, size=3, time=7, pixels=(b"a", b"b"), left_out=frozenset(), rows=(0, 1)):
+        store = FeatureStore(tmp_path / name, {"code": fingerprint})
+        states = Sources(np.full(5, size), np.full(5, time))
+        columns = {"source_size": states.size[:2], "source_mtime_ns": states.mtime_ns[:2]}
+        if pixels is not None:
+            columns["pixels_sha256"] = [one * 32 for one in pixels]
+        store.write([IDS[row] for row in rows], FEATURES[list(rows)], columns)
+        return RunContext(cohort, {"name": "x"}, {}, tmp_path, store, states, left_out).features_digest()
+
+    first = digest("first")
+    assert digest("same") == first
+    assert digest("touched", size=4, time=8) == first
+    assert digest("other order", rows=(1, 0), pixels=(b"b", b"a")) == first
+    others = [
+        digest("other pixels", pixels=(b"a", b"c")),
+        digest("another encoder", fingerprint=2),
+        digest("fewer", left_out=frozenset({"b"})),
+        digest("unhashed", pixels=None),
+        digest("unhashed, touched", pixels=None, time=8),
+    ]
+    assert len({first, *others}) == 6
+
+
+def test_the_digest_of_given_features_is_of_which_can_be_used(cohort, tmp_path):
+    contexts = [
+        RunContext(cohort, {"name": "x"}, {}, tmp_path, ArrayStore(IDS, FEATURES), left_out=left_out)
+        for left_out in (frozenset(), frozenset({"a"}))
+    ]
+    assert contexts[0].features_digest() != contexts[1].features_digest()

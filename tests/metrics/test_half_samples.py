@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,19 @@ def test_mean_distance_equals_a_loop(k: int, images_per_patient: int) -> None:
                 ]
                 expected = np.mean(inside[: halves.neighbours[split]]) if inside else np.inf
                 assert found[side - 1, place, split] == pytest.approx(expected, rel=1e-5)
+
+
+def test_more_neighbours_than_a_byte_counts() -> None:
+    cell, features, units = gaussian_cell(1, 20, 700)
+    cell = replace(cell, cand_neg=cell.rows_neg)
+    bits = uniform_bits([str(i) for i in range(720)], ("test",), 2)
+    halves = Halves(bits, units[cell.rows_neg], units[cell.cand_neg], units[cell.queries], 300)
+    assert halves.neighbours.tolist() == [300, 300]
+    lists = NearestLists(features, cell.queries, cell.cand_neg, units, True, length=700)
+    found = halves.mean_distance(lists, halves.negative_half)
+    for side in (1, 2):
+        inside = halves.negative_half[lists.index[0], 0] == side
+        assert found[side - 1, 0, 0] == pytest.approx(lists.distance[0][inside][:300].mean(), rel=1e-5)
 
 
 def test_patients_stay_together_and_halves_are_balanced() -> None:

@@ -36,3 +36,16 @@ def test_equals_a_full_sort(same_patient: bool) -> None:
         np.testing.assert_array_equal(index[0, :left], order[:left])
         assert (index[0, left:] == 40).all()
         assert np.isinf(distance[0, left:]).all()
+
+
+def test_copies_are_at_no_distance_whatever_is_computed_beside() -> None:
+    """Else the last bits of a product would decide on which side a query with copies on both lies."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(10, 5)).astype(np.float32)[rng.integers(0, 10, 90)]
+    queries, candidates = np.arange(90), rng.permutation(90)[:60]
+    lists = NearestLists(features, queries, candidates, np.arange(90), False, length=60)
+    same = (features[queries][:, None] == features[candidates][None]).all(axis=2) & (queries[:, None] != candidates)
+    assert (lists.distance == 0).sum(axis=1).tolist() == same.sum(axis=1).tolist()
+    alone = NearestLists(features, queries[17:18], candidates, np.arange(90), False, length=60)
+    np.testing.assert_array_equal(alone.distance[0], lists.distance[17])
+    np.testing.assert_array_equal(alone.index[0], lists.index[17])

@@ -45,6 +45,7 @@ def test_lists_become_tuples():
         ({"common_candidates": 5}, "common_candidates is 5"),
         ({"tie_limit": 2}, "tie_limit is 2"),
         ({"weights": {"edema": -1}}, r"weights\['edema'\] is -1"),
+        ({"weights": {"edema": 0, "mass": 0}}, r"weights\['edema'\] is 0: it must be positive"),
         ({"weights": {"edema": float("nan")}}, r"weights\['edema'\] is nan"),
     ],
 )

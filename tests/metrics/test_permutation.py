@@ -206,6 +206,17 @@ def test_threads_change_nothing(listed: bool, number_of_threads: Any, monkeypatc
         np.testing.assert_array_equal(one.values.denominators, two.values.denominators)
 
 
+def test_the_first_queries_of_several_matched_groups_are_the_same_in_any_order_of_the_rows() -> None:
+    """Across groups (matched: false) images have the same places in their groups' query orders."""
+    features, table = cohort(6)
+    options = replace(QUICK, permutations=40, matched=False, max_queries=7)
+    order = np.random.default_rng(0).permutation(160)
+    moved = {name: value if name == "findings" else np.asarray(value)[order] for name, value in table.items()}
+    for one, two in zip(nulls(features, table, options), nulls(features[order], moved, options), strict=True):
+        assert one.values.denominator == two.values.denominator == 7
+        np.testing.assert_array_equal(one.values.numerators, two.values.numerators)
+
+
 def test_unmovable_positives_give_no_p_and_the_reason() -> None:
     features, table = cohort(7)
     labels = np.zeros((160, 1), int)
@@ -232,6 +243,24 @@ def test_small_cells_have_a_null_but_no_p() -> None:
     assert test.p is None
     assert test.mean is not None
     assert test.reason == "fewer than 20 candidates a side (15)"
+
+
+def test_a_pooled_level_that_an_early_stop_cut_short_has_a_studentised_p() -> None:
+    """Ten groups, each of which alone says little; the one that says least stops after 256 exchanges."""
+    rng = np.random.default_rng(0)
+
+    def pooled(asked: int, lengths: list[int]) -> NullReplicates:
+        parts = [Replicates(24.0, 60.0, rng.binomial(60, 0.5, n).astype(float), np.full(n, 60.0)) for n in lengths]
+        return pool_nulls([NullReplicates(part, 60, 60, None, asked) for part in parts])
+
+    cut = chance_test(pooled(9999, [256] + [9999] * 9))
+    whole = chance_test(pooled(9999, [9999] * 10))
+    assert cut.permutations == 256
+    assert whole.p == cut.p == 2 / 10_000, "z = -4.9: as little as all exchanges could show"
+    assert chance_test(pooled(256, [256] * 10)).p == 2 / 257, "no more were asked for"
+    near = pooled(9999, [256] + [9999] * 9)
+    near = replace(near, values=replace(near.values, numerator=256.0))  # z about -3.6
+    assert 2 / 10_000 < chance_test(near).p < 0.001
 
 
 def test_pooling_shares_the_exchanges() -> None:

@@ -34,6 +34,18 @@ def test_equals_scipy(size: int, ties: bool) -> None:
     assert found == spearman(one, two)
 
 
+@pytest.mark.parametrize("size", range(3, 41))
+def test_equal_and_opposite_orders_correlate_at_one_to_the_bit(size: int) -> None:
+    """results.json allows nothing beyond, and a study would end in the rounding of its last step."""
+    one = np.random.default_rng(size).normal(size=size)
+    tied = np.round(one) if len(set(np.round(one))) > 1 else one
+    for values in (one, tied):
+        assert spearman(values, np.exp(values)).value == 1
+        assert spearman(values, -values).value == -1
+        assert mean_spearman(np.stack([values] * 7, axis=1), np.stack([-values] * 7, axis=1)).value == -1
+        assert clustered_spearman(values, values, [f"f{i}" for i in range(size)]).value == 1
+
+
 def test_mean_over_findings_needs_all_encoders() -> None:
     first = np.array([[1, 1, np.nan], [2, 2, 2], [3, 3, 3], [4, 4, 4]], float)
     second = np.array([[1, 4, 1], [2, 3, 2], [3, 2, 3], [4, 1, 4]], float)

@@ -157,6 +157,13 @@ def test_degenerate_input(values: list[float], patients: list[int], reason: str 
         assert interval.hi is None
 
 
+def test_one_resample_gives_no_interval() -> None:
+    weights = patient_weights([f"p{i}" for i in range(20)], seed=1, resamples=1)
+    interval = conditional_interval(np.arange(20) < 8, np.arange(20), weights)
+    assert (interval.estimate, interval.sd, interval.lo, interval.hi) == (0.4, None, None, None)
+    assert interval.reason == "one resample shows no spread"
+
+
 def test_too_many_empty_resamples_give_no_interval() -> None:
     weights = np.zeros((1, 100), np.uint8)
     weights[0, :98] = 1

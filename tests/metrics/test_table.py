@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from candor_monai.metrics.evaluation import evaluate
 from candor_monai.metrics.observations import Observations
@@ -32,6 +33,28 @@ def test_counts_by_hand():
     assert row["n_pos_patients"] == 2
     assert row["max_patient_share"] == 2 / 3
     assert (row["D"], row["D_all"], row["margin_auroc"]) == (0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("pool_missing", [False, True])
+def test_patients_of_groups_that_cannot_be_estimated_count_in_the_task_too(pool_missing):
+    """Mass cannot be estimated in group 1, where its only positive patient has no Edema."""
+    group = np.arange(80) // 40
+    edema, mass = np.arange(80) % 2, (np.arange(80) % 4 < 2) & (group == 0)
+    mass[40] = True
+    seen = Observations(
+        [f"i{i}" for i in range(80)],
+        np.stack([edema, mass], axis=1).astype(int),
+        ["Edema", "Mass"],
+        group=group,
+        patient=[f"p{i}" for i in range(80)],
+    )
+    features = np.random.default_rng(0).standard_normal((80, 4)).astype(np.float32)
+    rows = evaluate(features, seen, replace(PLAIN, pool_missing=pool_missing)).rows
+    task = rows[-1]
+    assert (task["level"], task["status"]) == ("task", "ok" if pool_missing else "incomplete")
+    assert task["n_pos_patients"] == int(((edema == 1) | mass).sum())
+    asked = (edema == 1) | (mass & (group == 0))
+    assert task["clusters"] == int(asked.sum())
 
 
 def test_every_row_has_the_columns_in_order_and_plain_values():

@@ -87,16 +87,16 @@ def test_results_without_a_number_give_no_figure(tmp_path):
     assert figures.write_figures(tmp_path, document) == []
 
 
+def test_agreement_that_is_known_by_finding_alone_has_no_figure(tmp_path):
+    document = synthetic.three_encoders()
+    document["agreement"] = [row | {"finding": "mean over findings"} for row in document["agreement"]]
+    names = {file.name for file in figures.write_figures(tmp_path, document, dpi=30)}
+    assert "overlap_chest.svg" in names
+    assert "agreement_chest.svg" not in names, "it would be empty"
+
+
 def test_the_same_figure_gives_the_same_bytes(tmp_path):
     for name in ("a", "b"):
         figures.save_figure(figures.positives_figure(synthetic.one_encoder()), tmp_path / name, dpi=60)
     for suffix in figures.SUFFIXES:
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
-
-
-def test_occlusions_by_line():
-    pixels = synthetic.thumbnail("x")
-    example = {"finding": "Mass", "image_id": "x", "original": pixels, "occluded": pixels, "control": None}
-    figure = figures.occlusions_figure([example | {"retention": 0.5}, example])
-    assert [axes.get_title() for axes in figure.axes[:3]] == ["as it is", "finding covered: 0.500", "control covered"]
-    assert [len(axes.get_images()) for axes in figure.axes] == [1, 1, 0, 1, 1, 0]

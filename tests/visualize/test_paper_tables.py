@@ -91,6 +91,18 @@ def test_table_4_by_hand():
     assert column(table, "misses, discordant, uncapped") == [None, 0.0]
 
 
+def test_each_task_has_a_table_4_of_its_own():
+    document = synthetic.three_encoders()
+    row = {"rule": "OR", "sample": "capped", "subset": "negatives"}
+    document["rules"] = [{**row, "task": task, "rate": rate} for task, rate in (("chest", 0.1), ("malignancy", 0.9))]
+    tables = {table.name: table for table in paper_tables(document, beside=True)}
+    assert column(tables["table_4"], "false positives") == [0.1]
+    assert column(tables["table_4"], "false positives (paper)") == [0.880]
+    assert column(tables["table_4_malignancy"], "false positives") == [0.9]
+    assert "false positives (paper)" not in tables["table_4_malignancy"].columns
+    assert "malignancy" in tables["table_4_malignancy"].title
+
+
 def test_table_1_counts_the_data():
     table = paper_tables(synthetic.three_encoders())[0]
     assert table.rows[0]["images"] == 605
