@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ...utils import DecodeError, UserError
 from ..archives import members
@@ -55,6 +56,17 @@ class ImageFiles:
                 f"{files.root}: the folder holds no image ({self.others:,} other files).{trouble} Set --dataset_dir to "
                 f"the folder that holds the images."
             )
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What of the folder is no image, or cannot be looked into."""
+        return {
+            "other_files": self.others,
+            "unreadable_folders": self.unreadable,
+            "unreadable_archives": self.bad_archives,
+            "links_not_followed": self.links,
+            "names_not_utf8": self.unwritable,
+        }
 
     def _add(self, root: Path, archive: str) -> None:
         """Members of an archive that may be images."""
