@@ -159,6 +159,24 @@ def test_a_process_that_dies_or_hangs_costs_its_file(tmp_path, monkeypatch):
     assert [answers[i].reason for i in range(5)] == ["", "killed", "", "timeout", ""]
 
 
+@pytest.mark.parametrize(
+    "garbage", ['{"header": {"Mod', "[]", "null", '{"header": 5}', '{"header": {"Rows": 5}}', "\\0"]
+)
+def test_an_answer_that_is_none_costs_its_file(tmp_path, monkeypatch, garbage):
+    helper = tmp_path / "helper.py"
+    helper.write_text(
+        "import json, sys\n"
+        "print('ready', flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    for path in json.loads(line)['paths']:\n"
+        f"        print({garbage!r} if path.endswith('b') else json.dumps({{'header': {{}}}}), flush=True)\n"
+    )
+    real = header_pool.subprocess.Popen
+    monkeypatch.setattr(header_pool.subprocess, "Popen", lambda command, **o: real([command[0], str(helper)], **o))
+    answers = dict(read_headers(["a", "b", "c"], [], workers=1, seconds=20.0))
+    assert [answers[i].reason for i in range(3)] == ["", "killed", ""]
+
+
 def test_altered_bytes_never_stop_the_reading(tmp_path):
     whole = dicom(tmp_path / "whole", SeriesDescription="CHEST PA", KVP="90", PixelSpacing=[0.1, 0.2]).read_bytes()
     chance = np.random.default_rng(0)
