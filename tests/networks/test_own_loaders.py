@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 import json
 import pickle
@@ -93,6 +94,23 @@ def test_transformers(card_file, tmp_path):
     assert torch.equal(encoder(images), expected)
     assert encoder.processor.card.crop == 224
     _passes(encoder)
+
+
+def test_transformers_reads_no_other_file_than_the_one_that_was_checked(tmp_path):
+    import transformers
+
+    config = transformers.Dinov2Config(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=56, patch_size=14
+    )
+    transformers.Dinov2Model(config).save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "ours.safetensors")
+    transformers.Dinov2Model(config).save_pretrained(tmp_path)
+    digest = hashlib.sha256((tmp_path / "ours.safetensors").read_bytes()).hexdigest()
+    card = {"name": "x", "loader": "transformers", "architecture": "Dinov2Model", "folder": str(tmp_path)}
+    card |= {"processor": {"size": 56}, "feature_point": "cls", "dimension": 32}
+    with pytest.raises(WeightsError, match=r"ours\.safetensors: transformers reads model\.safetensors or"):
+        load_encoder({**card, "files": ["ours.safetensors"], "sha256": digest})
+    assert load_encoder({**card, "files": ["model.safetensors"]}).dimension == 32
 
 
 def test_open_clip(card_file, tmp_path):
