@@ -28,6 +28,7 @@ TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 LARGEST_OBJECT = 512 << 20
 LARGEST_ANSWER = 256 << 20
 MOST_RESULTS = 1_000_000  # of one search
+MOST_LOST = 8  # objects in a row that the server cannot give: after these it is the server
 PAGE = 200  # results asked for at once: some services refuse more
 CHUNK = 1 << 16
 STUDY = "0020000D"
@@ -99,6 +100,7 @@ class DicomWebClient:
     access: Access = field(default_factory=Access)
     patience: Patience = field(default_factory=Patience)
     _sessions: threading.local = field(default_factory=threading.local, repr=False)
+    _lost: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         try:
@@ -226,6 +228,7 @@ class DicomWebClient:
                 ) from None
             else:
                 if status < 300:
+                    self._lost = 0 if one else self._lost
                     return content, kind
                 if status in (401, 403):
                     raise UserError(
@@ -238,7 +241,8 @@ class DicomWebClient:
                 problem = f"answers with status {status}"
                 wait = max(wait, told)
             if time.monotonic() - start + wait > self.patience.retry_seconds:
-                if one and self._answers():
+                self._lost += one
+                if one and self._lost <= MOST_LOST and self._answers():
                     raise DecodeError("server_error", "the server does not give it, although it answers a search")
                 raise UserError(
                     f"{self._host()} {problem}; tried for {self.patience.retry_seconds:g} s. Run again when it is "
@@ -308,7 +312,7 @@ class DicomWebClient:
         return urlsplit(self.url).netloc
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url, "access": self.access, "patience": self.patience, "_sessions": None}
+        return {"url": self.url, "access": self.access, "patience": self.patience, "_sessions": None, "_lost": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _sessions=threading.local())

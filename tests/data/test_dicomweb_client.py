@@ -263,6 +263,21 @@ def test_an_object_that_the_server_cannot_give_costs_one_image(server):
         client.instance("1.2", "1.3", "1.4")
 
 
+def test_a_server_that_gives_no_object_at_all_stops_the_run(server, monkeypatch):
+    monkeypatch.setattr("candor_monai.data.dicomweb_client.MOST_LOST", 2)
+    server.on("/studies", (200, b"[]", {}))
+    server.on("/studies/1.2/series/1.3/instances/1.5", multipart())
+    client = pickle.loads(pickle.dumps(DicomWebClient(server.url, patience=Patience(0.5, 0.02, 0.01))))
+    for i, wanted in enumerate(("1.4", "1.4", "1.5", "1.4", "1.4", "1.4")):
+        server.on(INSTANCE, (500, b"", {}))
+        if wanted == "1.5":
+            assert client.instance("1.2", "1.3", wanted) == FILE
+            continue
+        with pytest.raises(UserError, match="status 500" if i == 5 else "answers a search") as error:
+            client.instance("1.2", "1.3", wanted)
+        assert isinstance(error.value, DecodeError) == (i < 5)
+
+
 def test_another_object_than_the_one_asked_for(server, tmp_path):
     server.on(INSTANCE, multipart(dicom(tmp_path / "a.dcm", SOPInstanceUID="1.5").read_bytes()))
     with pytest.raises(DecodeError, match="another object than the one asked for"):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import candor_monai
+from candor_monai.data.occlusion import VIEW_REASONS
+from candor_monai.data.store_rows import unusable_features
 from candor_monai.metrics.table import COLUMNS
 from candor_monai.visualize.report import glossary
 from candor_monai.visualize.results_files import results_schema
@@ -43,6 +47,29 @@ def test_every_reason_code_has_a_meaning_in_the_report():
     codes |= set(re.findall(r"^\| `([a-z_]+)` \|", images, re.M))
     assert codes - set(glossary()["reasons"]) == set()
     assert len(codes) > 25
+
+
+def raised():
+    """Reason codes that stand in the code where an image is refused."""
+    places = {"DecodeError": 0, "HeaderError": 0, "add_rejected": 2, "reject": 1, "_reject": 2}
+    for path in Path(candor_monai.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = getattr(getattr(node, "func", None), "id", getattr(getattr(node, "func", None), "attr", ""))
+            if isinstance(node, ast.Call) and name in places:
+                for argument in node.args[places[name] : places[name] + 2]:
+                    if isinstance(argument, ast.Constant) and re.fullmatch(r"[a-z_]+", str(argument.value)):
+                        yield argument.value
+    for features in (np.zeros((1, 2), np.float32), np.full((1, 2), np.nan, np.float32)):
+        yield unusable_features(features)[0][0]
+    yield from ("modality", "sop_class", "body_part")
+
+
+def test_every_reason_code_that_is_given_is_explained():
+    codes = set(raised()) - set(VIEW_REASONS)
+    assert {"gone", "no_image", "selected", "not_dicom", "feature_zero", "corrupt"} <= codes
+    assert codes - set(glossary()["reasons"]) == set()
+    images = (DOCS / "images.md").read_text(encoding="utf-8")
+    assert codes - named("outputs.md", "Reason codes") - set(re.findall(r"^\| `([a-z_]+)` \|", images, re.M)) == set()
 
 
 def test_every_verdict_is_explained():
