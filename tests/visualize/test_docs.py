@@ -61,7 +61,7 @@ def raised():
                         yield argument.value
     for features in (np.zeros((1, 2), np.float32), np.full((1, 2), np.nan, np.float32)):
         yield unusable_features(features)[0][0]
-    yield from ("modality", "sop_class", "body_part")
+    yield from ("modality", "sop_class", "body_part", "bad_name", "unreadable", "bad_archive")
 
 
 def test_every_reason_code_that_is_given_is_explained():

@@ -78,10 +78,11 @@ def read(
         draft.open_image = ArchiveReader(source.root)
     if folder is not None:
         draft.notes |= folder.notes
-        # no list names the images in there
+        # no list names these images, so nothing else would tell of them
         for names, reason, message in (
             (folder.bad_archives, "bad_archive", "the archive cannot be read"),
             (folder.unreadable, "unreadable", "the folder cannot be listed, or the link leads nowhere"),
+            (folder.unwritable, "bad_name", "its name is not UTF-8 and cannot be written into a result; rename it"),
         ):
             draft.add_rejected(names, names, reason, message)
     return draft

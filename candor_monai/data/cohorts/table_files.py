@@ -31,13 +31,14 @@ class ImageFiles:
         self.archived = False
         self.bad_archives: list[str] = []
         self.dicomdirs: list[str] = []
-        self.others = self.unwritable = 0
+        self.unwritable: list[str] = []
+        self.others = 0
         archives = []
         for name in files.walk():
             if name == own:
                 continue
             if not _writable(name):
-                self.unwritable += 1
+                self.unwritable.append(name.encode("utf-8", "backslashreplace").decode())
             elif may_be_image(name):
                 self.all.append(name)
             else:
@@ -65,7 +66,7 @@ class ImageFiles:
             "unreadable_folders": self.unreadable,
             "unreadable_archives": self.bad_archives,
             "links_not_followed": self.links,
-            "names_not_utf8": self.unwritable,
+            "names_not_utf8": len(self.unwritable),
         }
 
     def _add(self, root: Path, archive: str) -> None:

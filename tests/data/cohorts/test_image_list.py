@@ -80,6 +80,19 @@ def test_what_cannot_be_looked_into_is_a_row_with_a_reason(tmp_path, monkeypatch
     assert (cohort.counts["other_files"], cohort.counts["listed_twice"]) == (2, 0)
 
 
+def test_a_name_that_is_not_utf8_is_a_row_with_a_reason(tmp_path):
+    png(tmp_path / "b.png")
+    try:
+        with open(os.fsencode(tmp_path) + b"/a\xff.png", "wb") as file:
+            file.write((tmp_path / "b.png").read_bytes())
+    except OSError:
+        pytest.skip("this file system takes names of UTF-8 alone")
+    cohort = load_cohort("image_list", tmp_path)
+    assert cohort.records["image_id"].tolist() == ["b.png"]
+    assert reasons(cohort) == {"a\\udcff.png": "bad_name"}
+    cohort.rejected.to_csv(tmp_path / "rejected.csv")
+
+
 def test_what_is_refused(tmp_path):
     with pytest.raises(UserError, match="holds no image"):
         load_cohort("image_list", tmp_path)
