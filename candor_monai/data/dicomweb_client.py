@@ -25,6 +25,7 @@ from .dicom_header import has_preamble
 from .dicom_identity import stated_instance
 
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+BEYOND_THE_END = frozenset({400, 416})  # what some services say to an offset behind the last result
 LARGEST_OBJECT = 512 << 20
 LARGEST_ANSWER = 256 << 20
 MOST_RESULTS = 1_000_000  # of one search
@@ -32,6 +33,17 @@ MOST_LOST = 8  # objects in a row that the server cannot give: after these it is
 PAGE = 200  # results asked for at once: some services refuse more
 CHUNK = 1 << 16
 STUDY = "0020000D"
+
+
+class _RefusedError(UserError):
+    """The server refuses a request for good."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+    def __reduce__(self) -> tuple[type[_RefusedError], tuple[str, int]]:
+        return type(self), (str(self), self.status)
 
 
 @dataclass(frozen=True)
@@ -132,12 +144,18 @@ class DicomWebClient:
             UserError: the answer is none to a search, or names more than a million studies.
         """
         seen: set[str] = set()
-        offset = 0
+        offset, short = 0, False
         while True:
             query = {**filters, "limit": str(PAGE), "offset": str(offset)}
             try:
                 content, _ = self._get("/studies", {"Accept": "application/dicom+json"}, query)
+            except _RefusedError as error:
+                if short and error.status in BEYOND_THE_END:
+                    return
+                raise
             except DecodeError as error:
+                if short and error.reason == "gone":
+                    return
                 why = "has no /studies" if error.reason == "gone" else "answers with more than can be read"
                 raise UserError(f"{self.url} {why}; is the address a DICOMweb root?") from None
             rows = _rows(content)
@@ -157,7 +175,7 @@ class DicomWebClient:
                 return
             if len(seen) > MOST_RESULTS:
                 raise UserError(f"{self.url}: a search finds more than {MOST_RESULTS:,} studies; narrow it.")
-            offset += len(rows)
+            offset, short = offset + len(rows), len(rows) < PAGE
 
     def metadata(self, study: str) -> list[dict[str, Any]]:
         """Attributes of all instances of a study (WADO-RS metadata), as DICOM JSON.
@@ -237,7 +255,7 @@ class DicomWebClient:
                 if status in (404, 410):
                     raise DecodeError("gone", "the server no longer has it")
                 if status not in TRANSIENT:
-                    raise UserError(f"{self._host()}: the request was refused with status {status}.")
+                    raise _RefusedError(f"{self._host()}: the request was refused with status {status}.", status)
                 problem = f"answers with status {status}"
                 wait = max(wait, told)
             if time.monotonic() - start + wait > self.patience.retry_seconds:

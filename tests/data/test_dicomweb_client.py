@@ -103,6 +103,20 @@ def test_a_server_with_a_limit_of_its_own_loses_nothing(server):
     assert "offset=60" in server.asked[6][0]
 
 
+@pytest.mark.parametrize("status", [400, 404, 416, 204])
+def test_an_offset_behind_the_end_may_be_refused(server, status):
+    server.on("/studies", (200, json.dumps([study("1.1"), study("1.2")]).encode(), {}), (status, b"", {}))
+    assert len(list(DicomWebClient(server.url).studies())) == 2
+
+
+@pytest.mark.parametrize("status", [302, 400, 404])
+def test_a_page_that_is_refused_in_the_middle_is_no_end(server, status):
+    whole = [study(f"1.{i}") for i in range(200)]
+    server.on("/studies", (200, json.dumps(whole).encode(), {}), (status, b"", {}))
+    with pytest.raises(UserError):
+        list(DicomWebClient(server.url).studies())
+
+
 def test_a_search_that_never_ends_is_ended(server, monkeypatch):
     monkeypatch.setattr("candor_monai.data.dicomweb_client.MOST_RESULTS", 20)
     server.on("/studies", *((200, json.dumps([study(f"1.{i}")]).encode(), {}) for i in range(50)))
