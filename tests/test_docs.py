@@ -9,23 +9,36 @@ from candor_monai.utils import read_yaml, resource
 
 from .support import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "SECURITY")), *sorted((ROOT / "docs").glob("*.md"))]
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)]*))?\)")
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z_0-9]+)")
 # Options of other programs, and of this package's scripts, that the pages also show.
-FOREIGN = {"config_file", "run_id", "tracking", "nproc_per_node", "images", "encoder", "dicom", "rounds", "batch"}
+FOREIGN = {
+    *("config_file", "run_id", "tracking", "nproc_per_node", "images", "encoder", "dicom", "rounds", "batch"),
+    *("app", "studies"),
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in LINK.findall(page.read_text(encoding="utf-8")):
+    for target, place in LINK.findall(page.read_text(encoding="utf-8")):
         if not target.startswith(("http://", "https://", "mailto:")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            file = page.parent / target if target else page
+            assert file.exists(), f"{page.name} links to {target}"
+            assert not place or place in places(file), f"{page.name} links to {target}#{place}"
 
 
-@pytest.mark.parametrize("page", ["quick_start.md", "own_data.md", "own_encoder.md", "study.md", "reading_d.md"])
+def places(page):
+    """Names of a page's headings as links have them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "page", ["options", "quick_start", "own_data", "own_encoder", "study", "reading_d", "retention"]
+)
 def test_options_shown_are_options(page):
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     for name in OPTION.findall(text):
         assert name in shipped_keys() | FOREIGN, f"{page} shows --{name}"
 
@@ -45,8 +58,29 @@ def test_run_ids_of_the_bundles_page_are_run_ids():
     for name in ("evaluate.yaml", "inference.yaml", "tools.yaml"):
         config = read_yaml(resource("bundles", "candor_eval", "configs", name))
         (line,) = [line for line in text.splitlines() if line.startswith(f"| `{name}`")]
-        for run_id in re.findall(r"`(\w+)`", line.split("|")[2]):
-            assert run_id in config["run_ids"]
+        assert set(re.findall(r"`(\w+)`", line.split("|")[2])) | {"run"} == set(config["run_ids"])
+
+
+def test_messages_and_cards_name_options_that_there_are():
+    """An option of a cohort's adapter is named by ``--cohort_options``: the bundle knows no other keys."""
+    files = [*(ROOT / "configs").rglob("*.yaml"), *(ROOT / "candor_monai" / "data").rglob("*.py")]
+    for file in [*files, *(ROOT / "candor_monai" / "apps").glob("*.py")]:
+        for name in OPTION.findall(file.read_text(encoding="utf-8")):
+            assert name in shipped_keys() | FOREIGN, f"{file.name} names --{name}"
+
+
+def test_the_page_of_options_has_them_all_with_their_defaults():
+    text = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    cells = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    shown = {name: row for row in cells for name in re.findall(r"`(\w+)`", row[0])}
+    config = read_yaml(resource("bundles", "candor_eval", "configs", "evaluate.yaml"))
+    known = {*config["options"], *config["cohort_keys"], "device"}
+    known -= {"_target_", "cohort_keys"}
+    assert set(shown) == known
+    for name, row in shown.items():
+        default = config[name]
+        if len(row) == 3 and default is not None and name != "device":
+            assert row[1] == f"`{str(default).lower() if isinstance(default, bool) else default}`", name
 
 
 def test_readme_opens_with_two_commands():

@@ -12,7 +12,8 @@ import dataclasses
 import gc
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,19 @@ _OWN = (
 )
 
 
+@contextmanager
+def _collecting_what_is_new() -> Iterator[None]:
+    """Collections between cells look at what the cells made: the imported libraries alone would take half a second."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 @told_briefly
+@_collecting_what_is_new()
 def run_study(options: RunOptions, output_dir: Path) -> list[dict[str, Any]]:
     """Run what is missing of a study and compare its encoders on each cohort; what will be run is told first.
 
@@ -172,6 +185,7 @@ class CellRunner:
             seen |= missing
         main = _read_stamp(cell.folder)
         current = main is not None and not opened.images and main == self._stamp(context, main.get("left_out", ()))
+        current = current and context.left_out <= set((main or {}).get("left_out", ()))
         there = [self._variant(cell, name, ABLATIONS[name], main) for name in cohort.ablations] if current else []
         return {
             "name": cell.name,
@@ -267,13 +281,13 @@ class CellRunner:
         return read_cell(folder)
 
     def common_images(self, contexts: Sequence[RunContext]) -> list[str]:
-        """Images that some encoder has no feature of, sorted: they are left out for all."""
+        """Images that some encoder has no feature of, and those of the user's own list, sorted: left out for all."""
         present = [context.present() for context in contexts]
         labelled = contexts[0].labelled()
         failed = labelled & ~np.logical_and.reduce(present)
         kept = labelled & np.logical_or.reduce(present)
         ids = np.array(contexts[0].image_ids, dtype=str)
-        return sorted(ids[failed & kept].tolist())
+        return sorted({*ids[failed & kept].tolist(), *(i for context in contexts for i in context.left_out)})
 
     def _workflow(self, cell: StudyCell, run_id: str, overrides: dict[str, Any]) -> Any:
         from monai.bundle import ConfigWorkflow

@@ -54,7 +54,7 @@ class ArrayStore:
         """The rows that cannot be used, and why."""
         wanted = set(image_ids)
         rows = [
-            (self.image_ids[row], None, "features", reason, message, False)
+            (self.image_ids[row], None, "feature", reason, message, False)
             for row, (reason, message) in self.unusable.items()
             if self.image_ids[row] in wanted
         ]

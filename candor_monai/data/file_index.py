@@ -212,13 +212,13 @@ def find_root(dataset_dir: str | Path, markers: Sequence[str], name: str) -> Pat
     )
 
 
-def find_table(root: Path, patterns: Sequence[str], name: str, option: str = "table") -> Path | None:
+def find_table(root: Path, patterns: Sequence[str], name: str, option: str | None = None) -> Path | None:
     """The one file in ``root`` that matches one of the patterns; None when there is none.
 
     A file beside its own .gz is that file, when both hold the same bytes.
 
     Raises:
-        UserError: several match; names them and the option that chooses.
+        UserError: several match; names them, and the option that chooses where the cohort has one.
     """
     entries = sorted(e for e in os.listdir(root) if not e.startswith("."))
     for pattern in patterns:
@@ -227,9 +227,10 @@ def find_table(root: Path, patterns: Sequence[str], name: str, option: str = "ta
         if len(plain) == 1:
             return root / plain[0]
         if plain:
+            choose = "" if option is None else f"name the one to use with --cohort_options \"{{'{option}': '…'}}\", or "
             raise UserError(
                 f"{root}: {len(plain)} versions of {name}'s table {pattern} lie side by side: {', '.join(plain)}. "
-                f"Name the one to use with --{option}, or move the others away."
+                f"To go on, {choose}move the others away."
             )
     return None
 

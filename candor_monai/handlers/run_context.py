@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ..data.feature_store import FeatureStore
 from ..data.store_rows import Sources
 from ..utils.plain_values import plain
 
+LEFT_OUT = "on the list of --leave_out, or another encoder of the study has no feature of it"
 VERSIONED = ("torch", "monai", "timm", "transformers", "numpy", "pandas", "pyarrow", "pydicom", "scipy")
 
 
@@ -138,7 +140,7 @@ class RunContext:
             if not labelled[i]:
                 told.append((image_id, file, "labels", "unlabelled", "no label for any of the findings"))
             elif image_id in self.left_out:
-                told.append((image_id, file, "compare", "left_out", "another encoder has no feature of it"))
+                told.append((image_id, file, "compare", "left_out", LEFT_OUT))
             elif image_id in stored:
                 row = stored[image_id]
                 told.append((image_id, file or str(row.get("file") or ""), row["stage"], row["reason"], row["message"]))
@@ -203,6 +205,11 @@ class RunContext:
 
 def versions() -> dict[str, str]:
     """Versions of this package and of what the numbers depend on."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
     found = {"candor_monai": __version__, "python": platform.python_version()}
     for name in VERSIONED:
         try:

@@ -18,6 +18,7 @@ and of what is left then, half to the exchanges that run together and an eighth 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,18 +137,41 @@ def _run(
     if not any(state.running for state in states):
         return
     group.prepare([state for state in states if state.listed])
+    own = exchange.within(group.rows)
     step = group.exchanges_at_once
     done = 0
-    while done < options.permutations and any(state.running for state in states):
-        end = min(done + CHECK_EVERY, options.permutations)
-        for first in range(done, end, step):
-            moved = group.exchanged(exchange, first, min(step, end - first))
+    with ThreadPoolExecutor(group.workers) as pool:
+        while done < options.permutations and any(state.running for state in states):
+            end = min(done + CHECK_EVERY, options.permutations)
+            for first in range(done, end, step * group.workers):
+                last = min(first + step * group.workers, end)
+                spans = [(start, min(step, last - start)) for start in range(first, last, step)]
+                _extend([state for state in states if state.running], own, spans, pool)
+            done = end
             for state in states:
-                if state.running:
-                    state.extend(*moved)
-        done = end
-        for state in states:
-            state.running = state.running and not (early_stop and state.decided())
+                state.running = state.running and not (early_stop and state.decided())
+
+
+def _extend(
+    states: Sequence[_CellNull], exchange: PatientExchange, spans: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
+) -> None:
+    """Score some further exchanges: (first, how many) of each thread.
+
+    NumPy, which walks down lists, is shared out over threads; PyTorch, which compares all candidates, has its own.
+    """
+    moved = list(pool.map(lambda span: _exchanged(exchange, *span), spans))
+    for state in states:
+        take = pool.map if state.listed else map
+        for found in take(state.discordant, *zip(*moved, strict=True)):
+            state.add(*found)
+
+
+def _exchanged(exchange: PatientExchange, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Exchanges as positions in the group: where labels come from, and where they go, each (count, images)."""
+    sources = exchange.sources(first, count)
+    destinations = np.empty_like(sources)
+    np.put_along_axis(destinations, sources, np.arange(sources.shape[1])[None, :], axis=1)
+    return sources, destinations
 
 
 def cohort_exchange(observations: Observations, options: Options) -> PatientExchange:
@@ -266,7 +290,7 @@ class _Group:
         self._keeps_points = 4 * len(rows) * (self._width + 1) <= self._memory // 2
         self._centre = self._mean(self.rows[: min(len(self.rows), MAX_LISTED)])
         self.lists: NullLists | None = None
-        self._exchange: PatientExchange | None = None
+        self.workers = torch.get_num_threads()
 
     @property
     def small(self) -> bool:
@@ -284,8 +308,8 @@ class _Group:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of a block of distances, with all that it is made from."""
-        return self.spare // 8
+        """Bytes of a block of distances, with all that it is made from, when each thread makes one."""
+        return self.spare // 8 // self.workers
 
     @property
     def candidate_bytes(self) -> int:
@@ -296,8 +320,9 @@ class _Group:
 
     @property
     def exchanges_at_once(self) -> int:
+        """Exchanges that one thread takes at once."""
         each = _EXCHANGE_BYTES * len(self.rows) + _QUERY_BYTES * min(MAX_LISTED, len(self.rows))
-        return min(CHECK_EVERY, max(1, self.spare // 2 // each))
+        return min(-(-CHECK_EVERY // self.workers), max(1, self.spare // 2 // self.workers // each))
 
     def prepare(self, states: Sequence[_CellNull]) -> None:
         """Make what the cells need: all distances of a small group, and lists of nearest images."""
@@ -341,15 +366,6 @@ class _Group:
         out = torch.baddbmm(far[:, None, :], left, right.transpose(1, 2), alpha=-1)
         out += near[:, :, None]
         return out.numpy()
-
-    def exchanged(self, exchange: PatientExchange, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Exchanges as positions in the group: where labels come from, and where they go, each (count, images)."""
-        if self._exchange is None:
-            self._exchange = exchange.within(self.rows)
-        sources = self._exchange.sources(first, count)
-        destinations = np.empty_like(sources)
-        np.put_along_axis(destinations, sources, np.arange(sources.shape[1])[None, :], axis=1)
-        return sources, destinations
 
     def positions(self, rows: np.ndarray) -> np.ndarray:
         return self._place[rows]
@@ -446,8 +462,8 @@ class _CellNull:
         self._queries_used = int(inside.sum())
         self._discordant = int((self._cell.dm[self._cell.own][inside] > 0).sum())
 
-    def extend(self, sources: np.ndarray, destinations: np.ndarray) -> None:
-        """Score some further exchanges, given as positions in the group, shape (B, images)."""
+    def discordant(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Discordant queries and queries of exchanges that are given as positions in the group, shape (B, images)."""
         cohorts = Relabelled(
             self._queries(destinations),
             self._positives(destinations),
@@ -455,11 +471,13 @@ class _CellNull:
         )
         room = self.group.block_bytes, self.group.candidate_bytes
         if self.listed and self.group.lists is not None:
-            found = from_lists(cohorts, self._rules, self.group.lists, self.group.distances, *room)
-        else:
-            found = from_distances(cohorts, self._rules, self.group.distances, *room)
-        self._numerators.append(found[0])
-        self._denominators.append(found[1])
+            return from_lists(cohorts, self._rules, self.group.lists, self.group.distances, *room)
+        return from_distances(cohorts, self._rules, self.group.distances, *room)
+
+    def add(self, discordant: np.ndarray, queries: np.ndarray) -> None:
+        """Keep the outcome of some further exchanges."""
+        self._numerators.append(discordant)
+        self._denominators.append(queries)
 
     def decided(self) -> bool:
         """Whether both tails hold enough exchanges to know p."""

@@ -8,9 +8,11 @@ them. Where it has not, and where lists are not worth their cost, the draw's own
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from .compared_draw import ComparedDraw, compare
 from .draw import Draw, same_code_pairs
@@ -26,6 +28,8 @@ Margins = dict[tuple[int, int], dict[int, np.ndarray]]
 # A listed neighbour costs about as much as so many scored pairs, and so many bytes while it is settled.
 _WORTH = 100
 _BYTES = 128
+# Draws that a thread of its own is worth.
+_FEWEST = 8
 _NOWHERE = np.int32(2**31 - 1)
 
 
@@ -94,7 +98,6 @@ class Redraws:
             for each finding, the margins of its further draws, in order.
         """
         done: list[_Redrawn] = []
-        rank = np.full(len(self._observations) + 1, _NOWHERE)  # the last: of images that a short list lacks
         for place, draw in enumerate(self._drawn):
             if draw.reason:
                 continue
@@ -102,13 +105,27 @@ class Redraws:
             if place in self._listed:
                 first = 2 * self._listed.index(place)
                 lists = answers[first : first + 2]
-            for redraw in range(1, len(draw.sets)):
-                done += self._of_draw(place, redraw, lists, rank)
+            done += self._of_finding(place, lists)
         self._search_open([one for one in done if one.open.any()], search)
         out: list[Margins] = [{} for _ in self._drawn]
         for one in done:
             out[one.place][one.redraw, one.n] = one.dm
         return out
+
+    def _of_finding(self, place: int, lists: Sequence[Neighbours] | None) -> list[_Redrawn]:
+        """All further draws of one finding, in order; they are shared out over threads."""
+
+        def some(span: tuple[int, int]) -> list[_Redrawn]:
+            rank = np.full(len(self._observations) + 1, _NOWHERE)  # the last: of images that a short list lacks
+            return [one for redraw in range(*span) for one in self._of_draw(place, redraw, lists, rank)]
+
+        last, workers = len(self._drawn[place].sets), torch.get_num_threads()
+        share = max(-(-(last - 1) // workers), _FEWEST)
+        spans = [(first, min(first + share, last)) for first in range(1, last, share)]
+        if len(spans) == 1 or lists is None:
+            return [one for span in spans for one in some(span)]
+        with ThreadPoolExecutor(workers) as pool:
+            return [one for found in pool.map(some, spans) for one in found]
 
     def _of_draw(self, place: int, redraw: int, lists: Sequence[Neighbours] | None, rank: np.ndarray) -> list[_Redrawn]:
         draw = self._drawn[place]

@@ -111,6 +111,12 @@ def test_an_image_that_one_encoder_has_no_feature_of_is_left_out_for_all(cohort,
     (cell,) = (tmp_path / "eval" / "cells").glob("*--marker")
     rejected = pd.read_csv(cell / "rejected.csv").set_index("image_id")["reason"]
     assert rejected["images/010.png"] == "left_out"
+    chosen = tmp_path / "chosen.txt"
+    for image in ("images/011.png", "images/012.png"):  # the user's own list is left out beside it, and as it is now
+        chosen.write_text(f"{image}\n")
+        run_bundle("candor_eval", **shared, leave_out=str(chosen))
+        rejected = pd.read_csv(cell / "rejected.csv").set_index("image_id")["reason"]
+        assert rejected[rejected == "left_out"].index.tolist() == ["images/010.png", image]
 
 
 def test_unknown_names_end_the_study_before_any_work(cohort, tmp_path):

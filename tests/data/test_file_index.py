@@ -140,7 +140,9 @@ def test_two_roots_are_not_guessed_between(tmp_path):
 
 def test_versions_side_by_side(tmp_path):
     touch(tmp_path, ["Data_2017.csv", "Data_2017_v2.csv"])
-    with pytest.raises(UserError, match=r"2 versions .* Data_2017\.csv, Data_2017_v2\.csv.*--table"):
+    with pytest.raises(UserError, match=r"2 versions .* Data_2017\.csv, Data_2017_v2\.csv.*--cohort_options .*'table'"):
+        find_table(tmp_path, ["Data_2017*.csv"], "x", "table")
+    with pytest.raises(UserError, match=r"To go on, move the others away\."):
         find_table(tmp_path, ["Data_2017*.csv"], "x")
 
 

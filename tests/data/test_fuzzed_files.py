@@ -51,7 +51,7 @@ def written() -> dict[str, bytes]:
         "colour.jpg": saved(colour, "JPEG"),
         "wide.tif": saved(wide, "TIFF"),
         "grey.nii": nibabel.Nifti1Image(grey.T, np.eye(4)).to_bytes(),
-        "wide.nii.gz": gzip.compress(nibabel.Nifti1Image(wide.T.astype(np.float32), np.eye(4)).to_bytes()),
+        "wide.nii.gz": gzip.compress(nibabel.Nifti1Image(wide.T.astype(np.float32), np.eye(4)).to_bytes(), mtime=0),
         "native.dcm": dicom_bytes(wide, BitsStored=12, WindowCenter="2048", WindowWidth="4096"),
         "tables.dcm": dicom_bytes(wide, VOILUTSequence=look_up(np.arange(4096), bits=12)),
         "deflated.dcm": deflated(dicom_bytes(wide)),

@@ -69,3 +69,10 @@ def test_the_report_reads_the_rows_that_it_shows(cohort, tmp_path, monkeypatch):
     assert read == [["d", "a"]]
     with pytest.raises(KeyError):
         features("x", ["nobody"])
+
+
+def test_an_image_left_out_names_the_list_that_may_be_the_users(cohort, tmp_path):
+    context = RunContext(cohort, {"name": "x"}, {}, tmp_path, _filled_store(tmp_path), STATES, frozenset({"b"}))
+    rejected = context.rejected(context.present()).set_index("image_id")
+    assert rejected.loc["b", "reason"] == "left_out"
+    assert "--leave_out" in rejected.loc["b", "message"]

@@ -191,6 +191,21 @@ def test_memory_and_order_change_nothing() -> None:
             np.testing.assert_array_equal(one.values.denominators, two.values.denominators)
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_threads_change_nothing(listed: bool, number_of_threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if listed:
+        monkeypatch.setattr(permutation, "_LIST_OVERHEAD", -(10**9))  # of small groups, too
+    features, table = cohort(6, per_patient=2)
+    found = []
+    for threads in (1, 3):
+        number_of_threads(threads)
+        found.append(nulls(features, table, replace(QUICK, permutations=300)))  # a check in between, an odd end
+    for one, two in zip(*found, strict=True):
+        assert len(one.values.numerators) == 300
+        np.testing.assert_array_equal(one.values.numerators, two.values.numerators)
+        np.testing.assert_array_equal(one.values.denominators, two.values.denominators)
+
+
 def test_unmovable_positives_give_no_p_and_the_reason() -> None:
     features, table = cohort(7)
     labels = np.zeros((160, 1), int)

@@ -77,6 +77,21 @@ def test_lists_and_sets_of_their_own_give_the_same_bits(options, copies, monkeyp
             assert (one.redraw, one.k, one.n, one.dm.tobytes()) == (two.redraw, two.k, two.n, two.dm.tobytes())
 
 
+@pytest.mark.parametrize("options", OPTIONS)
+def test_threads_change_nothing(options, number_of_threads, monkeypatch):
+    features, seen = cohort(3)
+    monkeypatch.setattr(redraws, "_WORTH", 1)
+    found = []
+    for threads in (1, 3):
+        number_of_threads(threads)
+        found.append(scored(features, seen, options))
+    (cells, points), (others, other_points) = found
+    for one, two in zip(cells, others, strict=True):
+        assert one.dm_redraws.tobytes() == two.dm_redraws.tobytes()
+    for one, two in zip(points, other_points, strict=True):
+        assert (one.redraw, one.k, one.n, one.dm.tobytes()) == (two.redraw, two.k, two.n, two.dm.tobytes())
+
+
 @pytest.mark.parametrize("options", OPTIONS[:4])
 def test_every_draw_is_that_of_exact_neighbours_in_its_own_sets(options, monkeypatch):
     features, seen = cohort(2)

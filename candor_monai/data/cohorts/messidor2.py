@@ -27,7 +27,7 @@ def read(source: Source, *, table: str | None = None) -> Draft:
         table: name of the table of grades, when it is not messidor_data.csv.
     """
     root = source.locate(GRADES, PAIRS, "IMAGES")
-    path = source.find_table(GRADES, chosen=table)
+    path = source.find_table(GRADES, chosen=table, option="table")
     if path is None:
         near = [n for n in ("trainLabels.csv",) if n in source.files.listing("")]
         hint = " trainLabels.csv is EyePACS, another dataset." if near else ""

@@ -95,7 +95,10 @@ def _table(source: Source, tables: Path, kind: str) -> Path:
         raise UserError(f"{tables}: there is no such folder of tables.")
     path = find_table(tables, [pattern], source.name, "tables_dir")
     if path is None:
-        hint = "The tables come with MIMIC-CXR-JPG; for the DICOM release name their folder with --tables_dir."
+        hint = (
+            "The tables come with MIMIC-CXR-JPG; for the DICOM release name their folder with "
+            "--cohort_options \"{'tables_dir': '<folder>'}\"."
+        )
         raise missing_table(tables, [pattern], source.name, hint)
     return path
 

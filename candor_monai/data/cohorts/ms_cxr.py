@@ -43,13 +43,15 @@ def read(
         labeler, radiologist_test, release, tables_dir: as for mimic_cxr.
     """
     source.locate("MS_CXR_Local_Alignment*")
-    path = source.table_path("MS_CXR_Local_Alignment*.csv", "MS_CXR_Local_Alignment*.json", chosen=table)
+    patterns = ("MS_CXR_Local_Alignment*.csv", "MS_CXR_Local_Alignment*.json")
+    path = source.table_path(*patterns, chosen=table, option="table")
     rows = _coco(path) if path.suffix == ".json" else source.read(path)
     source.tables[path.name] = len(rows)
     check_columns(rows, COLUMNS, path)
     if mimic_dir is None:
         raise UserError(
-            "ms_cxr holds boxes only: name the folder of MIMIC-CXR-JPG, its images and tables, with --mimic_dir."
+            "ms_cxr holds boxes only: name the folder of MIMIC-CXR-JPG, its images and tables, with "
+            "--cohort_options \"{'mimic_dir': '<folder>'}\"."
         )
     mimic = replace(source, dataset_dir=user_path(mimic_dir), root=None, _files=None)
     draft = mimic_cxr.read(

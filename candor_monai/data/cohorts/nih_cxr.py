@@ -36,7 +36,8 @@ def read(source: Source, *, table: str | None = None) -> Draft:
         table: name of the label table when several versions lie side by side.
     """
     source.locate("Data_Entry_2017*.csv*")
-    path = source.table_path("Data_Entry_2017_v2020.csv*", "Data_Entry_2017*.csv*", chosen=table)
+    patterns = ("Data_Entry_2017_v2020.csv*", "Data_Entry_2017*.csv*")
+    path = source.table_path(*patterns, chosen=table, option="table")
     entries = source.read(path)
     check_columns(entries, ("Image Index", "Finding Labels", "Patient ID", "View Position"), path)
     check_unique(entries["Image Index"], path)

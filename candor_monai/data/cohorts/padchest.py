@@ -59,7 +59,7 @@ def read(
             raise unknown(f"value of {name}:", str(value), known)
     pattern = "PADCHEST_chest_x_ray_images_labels_160K*.csv*"
     source.locate(pattern)
-    path = source.table_path(pattern, chosen=table)
+    path = source.table_path(pattern, chosen=table, option="table")
     rows = source.read(path, (*NEEDED, *COVARIATES))
     check_columns(rows, NEEDED, path)
     check_unique(rows["ImageID"], path)

@@ -104,8 +104,11 @@ class Source:
         below = self.root / path
         return below if os.path.isfile(below) or not os.path.isfile(path) else path.absolute()
 
-    def table_path(self, *patterns: str, folder: str = "", chosen: str | None = None, option: str = "table") -> Path:
-        """The one table that matches the first pattern with a match, below ``folder``; ``chosen`` names it instead.
+    def table_path(
+        self, *patterns: str, folder: str = "", chosen: str | None = None, option: str | None = None
+    ) -> Path:
+        """The one table that matches the first pattern with a match, below ``folder``; ``chosen``, the value of the
+        cohort's ``option``, names it instead.
 
         Raises:
             UserError: none, or several side by side.
@@ -116,7 +119,7 @@ class Source:
         return path
 
     def find_table(
-        self, *patterns: str, folder: str = "", chosen: str | None = None, option: str = "table"
+        self, *patterns: str, folder: str = "", chosen: str | None = None, option: str | None = None
     ) -> Path | None:
         """As ``table_path``, but None when there is none."""
         if chosen is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,8 @@ def load_vocabulary(
     >>> load_vocabulary().of("nih_cxr", ["Pleural Effusion"])
     {'Pleural Effusion': ('Effusion',)}
     """
-    path = resource("configs", "chest_vocabulary.yaml") if table is None else table
-    data = dict(path) if isinstance(path, Mapping) else read_yaml(path)
-    where = "the chest vocabulary" if isinstance(path, Mapping) else str(path)
+    data = _shipped() if table is None else dict(table) if isinstance(table, Mapping) else read_yaml(table)
+    where = "the chest vocabulary" if table is None or isinstance(table, Mapping) else str(table)
     for key in data:
         if key not in ("sites", "presets", "extras"):
             raise unknown(f"key in {where}:", str(key), ("sites", "presets", "extras"))
@@ -78,6 +78,11 @@ def load_vocabulary(
         for finding in change.get("without", ()):
             sites.get(site, {}).pop(finding, None)
     return Vocabulary({site: {f: tuple(names) for f, names in row.items()} for site, row in sites.items()})
+
+
+@cache
+def _shipped() -> dict[str, Any]:
+    return read_yaml(resource("configs", "chest_vocabulary.yaml"))
 
 
 def _mapping(data: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:

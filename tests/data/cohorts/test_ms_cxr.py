@@ -64,5 +64,5 @@ def test_coco_says_the_same(tmp_path):
 
 def test_without_mimic(tmp_path):
     write_rows(tmp_path / "MS_CXR_Local_Alignment_v1.1.0.csv", BOXES)
-    with pytest.raises(UserError, match="--mimic_dir"):
+    with pytest.raises(UserError, match=r"--cohort_options .*'mimic_dir'"):
         load_cohort("ms_cxr", tmp_path)

@@ -69,7 +69,7 @@ def test_two_versions_of_the_table(tmp_path):
     assert "Data_Entry_2017_v2020.csv" in cohort.counts["tables"]
     tree(tmp_path, "Data_Entry_2017_mine.csv")
     (tmp_path / "Data_Entry_2017_v2020.csv").unlink()
-    with pytest.raises(UserError, match=r"2 versions.*--table"):
+    with pytest.raises(UserError, match=r"2 versions.*--cohort_options .*'table'"):
         load_cohort("nih_cxr", tmp_path)
     assert len(load_cohort("nih_cxr", tmp_path, table="Data_Entry_2017.csv")) == 3
 
