@@ -392,8 +392,8 @@ def _secret(variable: str | None, file: str | None, what: str) -> str | None:
 
 def _one_line(value: str, where: str, what: str) -> str:
     """A secret as it may stand in a request; the error must not quote it."""
-    if not value.isprintable() or (what == "token" and (not value.isascii() or " " in value)):
-        raise UserError(f"{where}: the {what} must be one line{' without spaces' if what == 'token' else ''}.")
+    if not value.isprintable() or (what == "token" and not value.isascii()):
+        raise UserError(f"{where}: the {what} must be one line{' of ASCII text' if what == 'token' else ''}.")
     return value
 
 
