@@ -224,20 +224,21 @@ class DicomWebClient:
         """
         import requests
 
+        broken = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
         start = time.monotonic()
         pause = self.patience.first_pause
         while True:
             wait = pause
             try:
                 status, content, kind, told = self._once(path, headers, query, largest)
-            except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+            except (requests.ConnectionError, requests.Timeout, *broken) as error:
                 if isinstance(error, requests.exceptions.SSLError):
                     raise UserError(
                         f"{self._host()}: its certificate is not trusted. Name the file of the certificates that sign "
                         f"it with ca_bundle."
                     ) from None
                 problem = "answers too slowly" if isinstance(error, requests.Timeout) else "does not answer"
-                if isinstance(error, requests.exceptions.ChunkedEncodingError):
+                if isinstance(error, broken):
                     problem = "breaks off its answers"
             except (requests.RequestException, OSError) as error:
                 raise UserError(

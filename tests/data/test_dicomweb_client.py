@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from candor_monai.data import dicomweb_client as client_module
 from candor_monai.data.dicomweb_client import Access, DicomWebClient, Patience, attribute
 from candor_monai.utils import DecodeError, UserError
 from tests.data.test_header_index import dicom
@@ -260,6 +261,25 @@ def test_files_that_are_no_certificates(server, tmp_path):
 def test_a_pause_that_is_no_number_of_seconds(server, pause):
     server.on("/studies", (503, b"", {"Retry-After": pause}), (204, b"", {}))
     assert list(DicomWebClient(server.url, patience=QUICK).studies()) == []
+
+
+@pytest.mark.parametrize("kind", ["ChunkedEncodingError", "ContentDecodingError"])
+def test_answers_that_break_off_are_tried_again(server, monkeypatch, kind):
+    import requests
+
+    server.on(INSTANCE, multipart())
+    server.on("/studies", (200, b"[]", {}))
+    read, broken = client_module._arriving, iter([True, True, False])
+
+    def arriving(answer):
+        if next(broken, True):
+            raise getattr(requests.exceptions, kind)
+        return read(answer)
+
+    monkeypatch.setattr(client_module, "_arriving", arriving)
+    assert DicomWebClient(server.url, patience=QUICK).instance("1.2", "1.3", "1.4") == FILE
+    with pytest.raises(UserError, match=r"breaks off its answers; tried for 0\.2 s"):
+        list(DicomWebClient(server.url, patience=Patience(0.5, 0.2, 0.05)).studies())
 
 
 def test_an_object_that_the_server_cannot_give_costs_one_image(server):
