@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -51,7 +51,7 @@ class PacsReader:
             DecodeError: the server no longer has it.
             UserError: the server stays away or refuses access.
         """
-        kept = self._kept(image)
+        kept = self._read(image)
         with self._lock:
             if kept is None and image not in self._ahead:
                 self._ahead[image] = self._submit(image)
@@ -68,7 +68,7 @@ class PacsReader:
                 self._ahead.pop(next(iter(self._ahead))).cancel()
         if future is None:
             assert kept is not None
-            return kept.read_bytes()
+            return kept
         content = future.result()
         self._keep(image, content)
         return content
@@ -106,6 +106,14 @@ class PacsReader:
         path = self._file(image)
         return path if path.is_file() else None
 
+    def _read(self, image: str) -> bytes | None:
+        """What was kept of ``image``; another process that shares the cache may take it away at any moment."""
+        kept = self._kept(image)
+        try:
+            return None if kept is None else kept.read_bytes()
+        except FileNotFoundError:
+            return None
+
     def _keep(self, image: str, content: bytes) -> None:
         """Write a file to the cache, after making room, when there is one and it can hold the file."""
         if self.cache_dir is None or len(content) > self.cache_bytes:
@@ -113,7 +121,7 @@ class PacsReader:
         with self._lock:
             if self._held is None:
                 self.cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._held = sum(p.stat().st_size for p in self.cache_dir.glob("*/*.dcm"))
+                self._held = sum(size for _, size, _ in self._files())
             if self._held + len(content) > self.cache_bytes:
                 self._make_room(len(content))
             path = self._file(image)
@@ -124,13 +132,24 @@ class PacsReader:
     def _make_room(self, size: int) -> None:
         assert self.cache_dir is not None
         assert self._held is not None
-        oldest = sorted(self.cache_dir.glob("*/*.dcm"), key=lambda p: p.stat().st_mtime_ns)
-        for path in oldest:
+        oldest = sorted(self._files())
+        self._held = sum(there for _, there, _ in oldest)  # others may have written and removed files
+        for _, there, path in oldest:
             # a tenth more than is needed, so that the folder is not listed for every file
             if self._held + size <= self.cache_bytes - self.cache_bytes // 10:
                 return
-            self._held -= path.stat().st_size
+            self._held -= there
             path.unlink(missing_ok=True)
+
+    def _files(self) -> Iterator[tuple[int, int, Path]]:
+        """Modification time, size and path of every file that is kept."""
+        assert self.cache_dir is not None
+        for path in self.cache_dir.glob("*/*.dcm"):
+            try:
+                found = path.stat()
+            except FileNotFoundError:  # removed by another process meanwhile
+                continue
+            yield found.st_mtime_ns, found.st_size, path
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(vars(self))

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -93,7 +94,7 @@ def store_folder(feature_dir: str | Path, encoder: str, cohort: str, fingerprint
 class FeatureStore:
     """Features and rejections of one encoder over one cohort.
 
-    Nothing is read or written before the first call that needs it.
+    Nothing is read or written before the first call that needs it. Every method may be called from any thread.
 
     Args:
         folder: the store's own folder (see :func:`store_folder`).
@@ -119,6 +120,13 @@ class FeatureStore:
         self._index_cache: ShardIndex | None = None
         self._listed = False
         self._manifest_written = False
+        self._guard = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_guard"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _guard=threading.RLock())
 
     # ---- asking
 
@@ -141,14 +149,14 @@ class FeatureStore:
         Returns:
             features, shape (N, d), float32, zeros where absent; present, shape (N,), bool.
         """
-        chosen = self._features(image_ids, sources)
-        features = np.zeros((len(chosen), self.dimension), dtype=np.float32)
-        self._index().gather(chosen, features)
+        index, chosen = self._features(image_ids, sources)
+        features = np.zeros((len(chosen), index.dimension), dtype=np.float32)
+        index.gather(chosen, features)
         return features, chosen >= 0
 
     def present(self, image_ids: Sequence[str], sources: Sources | None = None) -> np.ndarray:
         """Which ids have a feature, shape (N,), bool; no feature is read."""
-        return self._features(image_ids, sources) >= 0
+        return self._features(image_ids, sources)[1] >= 0
 
     def matrix(
         self, image_ids: Sequence[str], sources: Sources | None = None, memory_bytes: int = 1 << 30
@@ -160,8 +168,8 @@ class FeatureStore:
         """
         if len(image_ids) * self.dimension * 4 <= memory_bytes:
             return self.read(image_ids, sources)
-        chosen = self._features(image_ids, sources)
-        return self._consolidated(chosen), chosen >= 0
+        index, chosen = self._features(image_ids, sources)
+        return self._consolidated(index, chosen), chosen >= 0
 
     def rejections(self, image_ids: Sequence[str], sources: Sources | None = None) -> pd.DataFrame:
         """The rejections that hold for these ids: image_id, file, stage, reason, message, retry."""
@@ -172,8 +180,8 @@ class FeatureStore:
 
     def provenance(self, image_ids: Sequence[str], sources: Sources | None = None) -> pd.DataFrame:
         """A row for each id: present, and how its pixels came to be (nulls where it has no feature)."""
-        chosen = self._features(image_ids, sources)
-        table = self._index().columns(chosen, PROVENANCE_FIELDS)
+        index, chosen = self._features(image_ids, sources)
+        table = index.columns(chosen, PROVENANCE_FIELDS)
         table.insert(0, "image_id", list(image_ids))
         table.insert(1, "present", chosen >= 0)
         return table
@@ -187,13 +195,14 @@ class FeatureStore:
 
     def pixels(self, image_ids: Sequence[str], sources: Sources | None = None) -> list[bytes | None]:
         """SHA-256 of each image's canonical pixels; None without a feature, or where they were not hashed."""
-        digests = self._index().columns(self._features(image_ids, sources), PROVENANCE_FIELDS[:1])
-        return digests["pixels_sha256"].tolist()
+        index, chosen = self._features(image_ids, sources)
+        return index.columns(chosen, PROVENANCE_FIELDS[:1])["pixels_sha256"].tolist()
 
     @property
     def dimension(self) -> int:
         """Length d of a feature; 0 while the store holds none."""
-        return next((shard.dimension for shard in self._shards().values() if shard.kind == FEATURES), 0)
+        with self._guard:
+            return next((shard.dimension for shard in self._shards().values() if shard.kind == FEATURES), 0)
 
     def __len__(self) -> int:
         """Number of distinct images whose newest statement is a feature."""
@@ -250,17 +259,19 @@ class FeatureStore:
 
     def refresh(self) -> None:
         """Look for shards that other processes have written since."""
-        self._index_cache = None
-        self._listed = False
+        with self._guard:
+            self._index_cache = None
+            self._listed = False
 
     def verify(self) -> Verification:
         """Read every shard again and check its bytes; what is torn or altered is set aside and named."""
-        self._known.clear()
-        self._refused.clear()
-        self.refresh()
         before = time.perf_counter()
         report = Verification()
-        index = self._index(report)
+        with self._guard:
+            self._known.clear()
+            self._refused.clear()
+            self.refresh()
+            index = self._index(report)
         report.seconds = time.perf_counter() - before
         report.shards = len(index.shards)
         report.rows = len(index.ids)
@@ -280,12 +291,13 @@ class FeatureStore:
         return {"image_id": list(image_ids), "source_size": absent, "source_mtime_ns": absent, **given}
 
     def _add(self, kind: str, columns: dict[str, Any]) -> Path:
-        sequence = 1 + max((shard.sequence for shard in self._shards().values()), default=0)
-        with _writing(self.folder):
-            self._write_manifest()
-            path = write_shard(self.folder, kind, sequence, columns, self.digest)
-        self._known[path.name] = open_shard(path, self.digest)
-        self._index_cache = None
+        with self._guard:
+            sequence = 1 + max((shard.sequence for shard in self._shards().values()), default=0)
+            with _writing(self.folder):
+                self._write_manifest()
+                path = write_shard(self.folder, kind, sequence, columns, self.digest)
+            self._known[path.name] = open_shard(path, self.digest)
+            self._index_cache = None
         return path
 
     def _write_manifest(self) -> None:
@@ -316,10 +328,11 @@ class FeatureStore:
             self._put_aside(path, f"the folder held features of another fingerprint ({', '.join(keys)} differ)")
 
     def _index(self, report: Verification | None = None) -> ShardIndex:
-        shards = self._shards(report)
-        if self._index_cache is None:
-            self._index_cache = ShardIndex.of(list(shards.values()))
-        return self._index_cache
+        with self._guard:
+            shards = self._shards(report)
+            if self._index_cache is None:
+                self._index_cache = ShardIndex.of(list(shards.values()))
+            return self._index_cache
 
     def _shards(self, report: Verification | None = None) -> dict[str, Shard]:
         if not self._listed:
@@ -377,13 +390,13 @@ class FeatureStore:
         self.warnings.append(message)
         logger.warning(message)
 
-    def _features(self, image_ids: Sequence[str], sources: Sources | None) -> np.ndarray:
+    def _features(self, image_ids: Sequence[str], sources: Sources | None) -> tuple[ShardIndex, np.ndarray]:
+        """The index and the rows in it: rows of one index mean nothing in another, made since by a refresh."""
         index = self._index()
-        return index.features_only(index.resolve(image_ids, sources))
+        return index, index.features_only(index.resolve(image_ids, sources))
 
-    def _consolidated(self, chosen: np.ndarray) -> np.ndarray:
-        index = self._index()
-        shape = (len(chosen), self.dimension)
+    def _consolidated(self, index: ShardIndex, chosen: np.ndarray) -> np.ndarray:
+        shape = (len(chosen), index.dimension)
         key = hashlib.sha256(json.dumps([self.digest, shape, [s.path.name for s in index.shards]]).encode())
         key.update(chosen.tobytes())
 

@@ -20,7 +20,9 @@ from .radiograph_view import view_of
 from .store_rows import ABSENT, file_states
 
 SHARD = 4096
-VERSION = "1"
+VERSION = "2"
+# Nothing in the file was the cause, so nothing in its state will say that it can be read now.
+TRANSIENT = ("unreadable", "timeout", "killed")
 
 
 def header_index(
@@ -90,7 +92,8 @@ class _Kept:
                 table = pd.read_parquet(shard)
             except (OSError, ValueError):
                 continue  # a shard that cannot be read is as good as absent: its files are read again
-            self.rows |= {row["file"]: row for row in table.to_dict("records")}
+            if {"file", "stamp", "reason", *keywords} <= set(table.columns):  # else somebody else's
+                self.rows |= {row["file"]: row for row in table.to_dict("records")}
 
     def get(self, file: str, stamp: str) -> dict[str, str] | None:
         row = self.rows.get(file)
@@ -98,6 +101,7 @@ class _Kept:
 
     def add(self, rows: list[dict[str, str]]) -> None:
         self.rows |= {row["file"]: row for row in rows}
+        rows = [row for row in rows if row["reason"] not in TRANSIENT]
         if self.folder is None or not rows:
             return
         digest = hashlib.blake2b("\x00".join(r["file"] + r["stamp"] for r in rows).encode(), digest_size=8)

@@ -16,6 +16,7 @@ from .header_worker import READY
 from .worker_limits import worker_environment
 
 BATCH = 64
+LARGEST_ANSWER = 1 << 24  # characters
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,15 @@ class _Worker:
                 continue
             while done < len(paths):
                 line, timed_out = self._line(process)
-                if not line:
+                answer = _answer(line)
+                if answer is None:  # it ended, maybe in the middle of a line, or a file has taken it over
                     self.stop()
                     reason = "timeout" if timed_out else "killed"
                     what = f"took longer than {self.seconds:g} s" if timed_out else "brought the reading process down"
                     yield HeaderAnswer(None, reason, f"reading the header {what}")
                     done += 1
                     break
-                answer = json.loads(line)
-                told = (answer.get("reason", ""), answer.get("message", ""), tuple(answer.get("files", ())))
-                yield HeaderAnswer(answer.get("header"), *told)
+                yield answer
                 done += 1
 
     def _line(self, process: subprocess.Popen[str]) -> tuple[str, bool]:
@@ -102,9 +102,20 @@ class _Worker:
         timer.daemon = True
         timer.start()
         try:
-            return process.stdout.readline(), fired.is_set()
+            return process.stdout.readline(LARGEST_ANSWER), fired.is_set()
         finally:
             timer.cancel()
+
+
+def _answer(line: str) -> HeaderAnswer | None:
+    """A process's answer about one file; None for a line that is none."""
+    try:
+        told = json.loads(line)
+        header, files = told.get("header"), tuple(map(str, told.get("files", ())))
+        texts = header is None or all(isinstance(text, str) for pair in header.items() for text in pair)
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return None
+    return HeaderAnswer(header, str(told.get("reason", "")), str(told.get("message", "")), files) if texts else None
 
 
 def read_dicomdirs(paths: Sequence[str], *, memory_bytes: int = 1 << 30, seconds: float = 60.0) -> list[HeaderAnswer]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from ..metrics.keyed_hash import keyed_hash
 from ..utils.errors import DecodeError, UserError
-from .display_values import to_8_bit
 
 FILLS = ("mean", "zero", "blur", "noise")
 MASK_MODES = ("pixels", "components", "box")
@@ -277,8 +276,7 @@ def mask_of_image(mask: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     Raises:
         DecodeError: ``mask_shape``.
     """
-    grey = to_8_bit(mask)
-    present = (grey if grey.ndim == 2 else grey.max(axis=2)) != 0
+    present = (mask if mask.ndim == 2 else mask.max(axis=2)) != 0  # of 16 bits as well: 1 of 65,535 is not black here
     if present.shape == shape:
         return present
     ratio = np.array(present.shape) / np.array(shape)

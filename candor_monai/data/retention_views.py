@@ -390,5 +390,5 @@ def _digest(settings: str, parts: list[Annotation], own: Annotation) -> str:
                 state = f"{about.st_size} {about.st_mtime_ns}"
             except OSError:
                 state = "absent"
-            digest.update(f"{path.name} {state}".encode())
+            digest.update(f"{path.name} {state} non-zero".encode())
     return digest.hexdigest()

@@ -64,6 +64,11 @@ class ShardIndex:
             retry=np.concatenate([nothing, *retry]),
         )
 
+    @property
+    def dimension(self) -> int:
+        """Length d of a feature; 0 while there is none."""
+        return next((shard.dimension for shard in self.shards if shard.kind == FEATURES), 0)
+
     def resolve(self, image_ids: Sequence[str] | pa.Array, sources: Sources | None) -> np.ndarray:
         """The newest statement that holds for each id.
 

@@ -20,8 +20,11 @@ from .stage_times import stage_seconds
 if TYPE_CHECKING:
     from ignite.engine import Engine
 
-# The same file may well be read next time: nothing in its content was the cause.
-TRANSIENT = frozenset({"not_found", "vanished", "changed", "unreadable", "timeout", "killed"})
+# The same image may well be read next time: nothing in its file was the cause, or it came from a server that sent
+# something else or nothing, and whose objects have no state by which a change of them would show.
+TRANSIENT = frozenset(
+    {"not_found", "vanished", "changed", "unreadable", "timeout", "killed", "gone", "malformed", "server_error"}
+)
 
 # In the notes of rows whose batch was forwarded in parts.
 HALVED = "batch halved: out of memory"

@@ -103,6 +103,11 @@ def _state(source: Path) -> dict[str, Tensor]:
 
 def _unpickle(source: Path) -> Any:
     check_torch_file(source)
+    if _is_torchscript(source):
+        raise WeightsError(
+            f"{source}: holds a TorchScript program, whose code would run when it is read; convert the module's "
+            "state_dict, saved by torch.save."
+        )
     try:
         return torch.load(source, map_location="cpu", weights_only=False, pickle_module=_restricted())
     except _RefusedError as error:
@@ -111,6 +116,14 @@ def _unpickle(source: Path) -> Any:
         ) from error
     except Exception as error:  # a damaged pickle raises almost anything
         raise WeightsError(f"{source}: damaged, truncated or not a torch file: {first_line(error)}") from error
+
+
+def _is_torchscript(source: Path) -> bool:
+    """Whether torch.load would hand the file to torch.jit.load, past any unpickler; told as torch tells it."""
+    try:
+        return "constants.pkl" in torch._C.PyTorchFileReader(str(source)).get_all_records()
+    except RuntimeError:  # no zip archive: a plain pickle, or damaged
+        return False
 
 
 class _RefusedError(pickle.UnpicklingError):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,8 @@ from candor_monai.utils import UserError, WeightsError, first_line, read_json, r
 
 from .backbones import Backbone, CallableBackbone
 from .cards import EncoderCard
+from .exported_programs import check_program
 from .weights import load_strict, read_state, select_state, weight_file
-
-_LARGEST_CONFIG = 64 << 20  # bytes of the list of tensors in an exported program
 
 
 def build_module(card: EncoderCard, folder: Path | None) -> Backbone:
@@ -45,12 +42,12 @@ def load_exported(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dic
     """An exported program, ``torch.export.save``'s .pt2 file.
 
     Raises:
-        WeightsError: the file is not one, is damaged, or holds pickled objects, which are not loaded.
+        WeightsError: the file is not one, is damaged, or holds what could run code (:mod:`.exported_programs`).
     """
     if folder is None:
         raise UserError(f"encoder {card.name!r}: loader 'exported' needs folder: where its .pt2 file is.")
     path, digest = weight_file(folder, card.files or ("model.pt2",), card)
-    _refuse_pickles(path)
+    check_program(path)
     try:
         program = torch.export.load(path)
     except Exception as error:  # torch raises many kinds for a damaged program
@@ -59,38 +56,6 @@ def load_exported(card: EncoderCard, folder: Path | None) -> tuple[Backbone, dic
         _Exported(program.module()), tuple(card.points), card.prefix_tokens, card.kwargs.get("output")
     )
     return backbone, {"file": path.name, "file_sha256": digest}
-
-
-def _refuse_pickles(path: Path) -> None:
-    """torch unpickles whatever an archive marks as pickled; plain tensors are not, and nothing else is needed."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            older = any(name.endswith("serialized_exported_program.json") for name in archive.namelist())
-            configs = [
-                info
-                for info in archive.infolist()
-                if info.filename.endswith(("_weights_config.json", "_constants_config.json"))
-            ]
-            if any(info.file_size > _LARGEST_CONFIG for info in configs):
-                raise ValueError(f"a config of more than {_LARGEST_CONFIG} bytes")
-            entries = [e for info in configs for e in json.loads(archive.read(info))["config"].values()]
-        pickled = [str(e.get("path_name")) for e in entries if e.get("use_pickle", True)]
-    except Exception as error:  # whatever the zip and JSON libraries make of a damaged or hostile archive
-        raise WeightsError(
-            f"{path}: not an exported program (torch.export.save), or damaged: {first_line(error)}"
-        ) from error
-    if older:
-        raise WeightsError(f"{path}: an exported program in an older format; save it again with torch 2.8 or later.")
-    if not configs:
-        raise WeightsError(
-            f"{path}: a zip archive, but not an exported program (torch.export.save); a TorchScript program or a file "
-            "of weights needs another loader."
-        )
-    if pickled:
-        raise WeightsError(
-            f"{path}: holds pickled objects ({', '.join(pickled[:5])}), which could run code and are not loaded; "
-            "export the model with plain tensors only."
-        )
 
 
 class _Exported(nn.Module):

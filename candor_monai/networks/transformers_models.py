@@ -18,6 +18,8 @@ from .cards import EncoderCard
 from .weights import complain, open_safetensors, source_of, weight_file
 
 _MOST_LAYERS = 10_000
+# The names under which the library looks for weights, whatever a card says.
+_READ = ("model.safetensors", "pytorch_model.bin")
 # Parts of image–text and pretraining checkpoints that an image encoder does not need.
 _NOT_THE_IMAGE_SIDE = re.compile(
     r"^(text_model|text_projection|logit_scale|logit_bias|decoder|classifier|head\.|pooler|(vit|model)\.pooler|mask_token)"
@@ -42,6 +44,11 @@ def load_transformers(card: EncoderCard, folder: Path | None) -> tuple[Backbone,
     model_class = _model_class(card)
     config = _config(card, folder, model_class)
     path, digest = weight_file(folder, (*card.files, *(f"{name}.index.json" for name in card.files)), card)
+    if path.name.removesuffix(".index.json") not in _READ:
+        raise WeightsError(
+            f"{path}: transformers reads {' or '.join(_READ)} alone, and would take another file than this; rename it, "
+            f"and name it in files of encoder {card.name!r}."
+        )
     if path.suffix == ".json":
         _check_index(path)
     if path.suffix == ".safetensors":  # damage that the library would report in its own words is found here

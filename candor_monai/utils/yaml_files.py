@@ -10,6 +10,8 @@ import yaml
 from .errors import UserError, first_line, os_reason
 from .lfs import is_lfs_pointer
 
+MOST_VALUES = 1_000_000
+
 
 class _Loader(yaml.SafeLoader):
     """SafeLoader that refuses a key written twice in one mapping."""
@@ -62,7 +64,19 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{path}: a value is not what it looks like: {first_line(error)}; put it in quotes.") from error
     if not isinstance(data, dict):
         raise UserError(f"{path}: must hold a mapping, {_held(data)}.")
+    if _size(data, {}) > MOST_VALUES:
+        raise UserError(f"{path}: its references (*name) make more than {MOST_VALUES:,} values of it; write fewer.")
     return data
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values there are when every reference stands for a copy, as it does where the content is copied."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        parts = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(value)]
 
 
 def _line(error: yaml.YAMLError, text: str) -> str:

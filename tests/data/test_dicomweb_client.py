@@ -14,8 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from candor_monai.data import dicomweb_client as client_module
 from candor_monai.data.dicomweb_client import Access, DicomWebClient, Patience, attribute
 from candor_monai.utils import DecodeError, UserError
+from tests.data.test_header_index import dicom
 
 pytest.importorskip("requests", reason="requests is not installed")
 
@@ -84,19 +86,49 @@ def multipart(content=FILE):
 
 
 def test_search_pages_by_hand(server):
-    pages = [[study(f"1.{i}.{j}") for j in range(n)] for i, n in ((0, 500), (1, 2))]
-    server.on("/studies", *((200, json.dumps(p).encode(), {}) for p in pages))
+    pages = [[study(f"1.{i}.{j}") for j in range(n)] for i, n in ((0, 200), (1, 2))]
+    server.on("/studies", *((200, json.dumps(p).encode(), {}) for p in (*pages, [])))
     found = [attribute(row, "0020000D") for row in DicomWebClient(server.url).studies(AccessionNumber="A 1&2")]
-    assert len(found) == 502
+    assert len(found) == 202
     assert [path.split("?")[1] for path, _ in server.asked] == [
-        "AccessionNumber=A+1%262&limit=500&offset=0",
-        "AccessionNumber=A+1%262&limit=500&offset=500",
+        "AccessionNumber=A+1%262&limit=200&offset=0",
+        "AccessionNumber=A+1%262&limit=200&offset=200",
+        "AccessionNumber=A+1%262&limit=200&offset=202",
     ]
 
 
+def test_a_server_with_a_limit_of_its_own_loses_nothing(server):
+    pages = [[study(f"1.{i}.{j}") for j in range(10)] for i in range(7)]
+    server.on("/studies", *((200, json.dumps(p).encode(), {"Warning": '299 - "more"'}) for p in (*pages, [])))
+    assert len(list(DicomWebClient(server.url).studies())) == 70
+    assert "offset=60" in server.asked[6][0]
+
+
+@pytest.mark.parametrize("status", [400, 404, 416, 204])
+def test_an_offset_behind_the_end_may_be_refused(server, status):
+    server.on("/studies", (200, json.dumps([study("1.1"), study("1.2")]).encode(), {}), (status, b"", {}))
+    assert len(list(DicomWebClient(server.url).studies())) == 2
+
+
+@pytest.mark.parametrize("status", [302, 400, 404])
+def test_a_page_that_is_refused_in_the_middle_is_no_end(server, status):
+    whole = [study(f"1.{i}") for i in range(200)]
+    server.on("/studies", (200, json.dumps(whole).encode(), {}), (status, b"", {}))
+    with pytest.raises(UserError):
+        list(DicomWebClient(server.url).studies())
+
+
+def test_a_search_that_never_ends_is_ended(server, monkeypatch):
+    monkeypatch.setattr("candor_monai.data.dicomweb_client.MOST_RESULTS", 20)
+    server.on("/studies", *((200, json.dumps([study(f"1.{i}")]).encode(), {}) for i in range(50)))
+    with pytest.raises(UserError, match="more than 20 studies; narrow it"):
+        list(DicomWebClient(server.url).studies())
+
+
 def test_a_server_that_ignores_paging_does_not_go_on_for_ever(server):
-    server.on("/studies", (200, json.dumps([study(f"1.{j}") for j in range(500)]).encode(), {}))
-    assert len(list(DicomWebClient(server.url).studies())) == 500
+    server.on("/studies", (200, json.dumps([study(f"1.{j}") for j in range(200)]).encode(), {}))
+    assert len(list(DicomWebClient(server.url).studies())) == 200
+    assert len(server.asked) == 2
 
 
 def test_no_content_is_no_match(server):
@@ -191,6 +223,10 @@ def test_credentials_come_from_environment_or_file_and_go_nowhere_else(server, m
             "NOT_SET_ANYWHERE, which should hold the token, is not set",
         ),
         ("https://pacs/x", {"token_file": "/nowhere/token"}, "cannot be read"),
+        ("https://u:p4ss@/x", {}, "must not hold a user or password"),
+        ("https://[pacs/x", {}, "host or port cannot be read"),
+        ("https://pacs:p/x", {}, "host or port cannot be read"),
+        ("https://pacs/x?tenant=1", {}, "the root of the service"),
     ],
 )
 def test_what_is_refused_before_anything_is_sent(url, access, message):
@@ -199,7 +235,120 @@ def test_what_is_refused_before_anything_is_sent(url, access, message):
     assert "p4ss" not in str(error.value)
 
 
-@pytest.mark.parametrize("uid", ["", "../../x", "1.2?x=1", "1" * 65, "1.2/rendered"])
+def test_a_secret_is_one_line_and_is_not_quoted(server, monkeypatch, tmp_path):
+    server.on("/studies", (204, b"", {}))
+    monkeypatch.setenv("PACS_TOKEN", "s3cret\n")  # as a file read by a shell leaves it
+    assert list(DicomWebClient(server.url, Access(token_env="PACS_TOKEN")).studies()) == []
+    assert server.asked[-1][1]["Authorization"] == "Bearer s3cret"
+    for value in ("s3cret\nX-Other: 1", "s3cret\ttwo", "s3cr€t"):
+        monkeypatch.setenv("PACS_TOKEN", value)
+        with pytest.raises(UserError, match="PACS_TOKEN: the token must be one line of ASCII text") as error:
+            DicomWebClient(server.url, Access(token_env="PACS_TOKEN"))
+        assert "s3c" not in str(error.value)
+    (tmp_path / "pw").write_text("p€ss word", encoding="utf-8")
+    list(DicomWebClient(server.url, Access(user="ü", password_file=str(tmp_path / "pw"))).studies())
+    assert server.asked[-1][1]["Authorization"] == "Basic " + base64.b64encode("ü:p€ss word".encode()).decode()
+
+
+def test_files_that_are_no_certificates(server, tmp_path):
+    (tmp_path / "ca.pem").write_text("not a certificate")
+    client = DicomWebClient(server.url.replace("http:", "https:"), Access(ca_bundle=str(tmp_path / "ca.pem")), QUICK)
+    with pytest.raises(UserError, match=r"ca_bundle"):
+        list(client.studies())
+
+
+@pytest.mark.parametrize("pause", ["²", "-1", "soon", "Wed, 21 Oct 2015 07:28:00 GMT"])
+def test_a_pause_that_is_no_number_of_seconds(server, pause):
+    server.on("/studies", (503, b"", {"Retry-After": pause}), (204, b"", {}))
+    assert list(DicomWebClient(server.url, patience=QUICK).studies()) == []
+
+
+@pytest.mark.parametrize("kind", ["ChunkedEncodingError", "ContentDecodingError"])
+def test_answers_that_break_off_are_tried_again(server, monkeypatch, kind):
+    import requests
+
+    server.on(INSTANCE, multipart())
+    server.on("/studies", (200, b"[]", {}))
+    read, broken = client_module._arriving, iter([True, True, False])
+
+    def arriving(answer):
+        if next(broken, True):
+            raise getattr(requests.exceptions, kind)
+        return read(answer)
+
+    monkeypatch.setattr(client_module, "_arriving", arriving)
+    assert DicomWebClient(server.url, patience=QUICK).instance("1.2", "1.3", "1.4") == FILE
+    with pytest.raises(UserError, match=r"breaks off its answers; tried for 0\.2 s"):
+        list(DicomWebClient(server.url, patience=Patience(0.5, 0.2, 0.05)).studies())
+
+
+def test_an_object_that_the_server_cannot_give_costs_one_image(server):
+    quick = Patience(0.5, 0.2, 0.05)
+    server.on("/studies", (200, b"[]", {}))
+    server.on(INSTANCE, (500, b"", {}))
+    server.on("/studies/1.2/metadata", (500, b"", {}))
+    client = DicomWebClient(server.url, patience=quick)
+    for ask in (lambda: client.instance("1.2", "1.3", "1.4"), lambda: client.metadata("1.2")):
+        with pytest.raises(DecodeError, match="although it answers a search") as error:
+            ask()
+        assert error.value.reason == "server_error"
+    server.on("/studies", (500, b"", {}))
+    with pytest.raises(UserError, match=r"answers with status 500; tried for 0\.2 s"):
+        client.instance("1.2", "1.3", "1.4")
+
+
+def test_a_server_that_gives_no_object_at_all_stops_the_run(server, monkeypatch):
+    monkeypatch.setattr("candor_monai.data.dicomweb_client.MOST_LOST", 2)
+    server.on("/studies", (200, b"[]", {}))
+    server.on("/studies/1.2/series/1.3/instances/1.5", multipart())
+    client = pickle.loads(pickle.dumps(DicomWebClient(server.url, patience=Patience(0.5, 0.02, 0.01))))
+    for i, wanted in enumerate(("1.4", "1.4", "1.5", "1.4", "1.4", "1.4")):
+        server.on(INSTANCE, (500, b"", {}))
+        if wanted == "1.5":
+            assert client.instance("1.2", "1.3", wanted) == FILE
+            continue
+        with pytest.raises(UserError, match="status 500" if i == 5 else "answers a search") as error:
+            client.instance("1.2", "1.3", wanted)
+        assert isinstance(error.value, DecodeError) == (i < 5)
+
+
+def test_another_object_than_the_one_asked_for(server, tmp_path):
+    server.on(INSTANCE, multipart(dicom(tmp_path / "a.dcm", SOPInstanceUID="1.5").read_bytes()))
+    with pytest.raises(DecodeError, match="another object than the one asked for"):
+        DicomWebClient(server.url).instance("1.2", "1.3", "1.4")
+    file = dicom(tmp_path / "a.dcm", SOPInstanceUID="1.4").read_bytes()
+    server.on(INSTANCE, multipart(file))
+    assert DicomWebClient(server.url).instance("1.2", "1.3", "1.4") == file
+
+
+@pytest.mark.parametrize(
+    ("kind", "start", "content"),
+    [
+        ('multipart/related; boundary="a;b"', b"--a;b", FILE),
+        ("Multipart/Related; type=x; BOUNDARY=abc", b"\r\npreamble\r\n--abc", FILE),
+        ("multipart/related; boundary=abc", b"--abc", FILE + b"\r\n--abcd rest"),
+    ],
+)
+def test_multipart_messages_of_many_forms(server, kind, start, content):
+    boundary = start.rpartition(b"--")[2]
+    body = start + b"\r\nContent-Type: application/dicom\r\n\r\n" + content + b"\r\n--" + boundary + b"--"
+    server.on(INSTANCE, (200, body, {"Content-Type": kind}))
+    assert DicomWebClient(server.url).instance("1.2", "1.3", "1.4") == content
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[1]", b'["x"]', b"<html>", b"[null]", b"[" * 5000])
+def test_metadata_that_are_none(server, body):
+    server.on("/studies/1.2/metadata", (200, body, {}))
+    with pytest.raises(DecodeError, match="no list of DICOM JSON") as error:
+        DicomWebClient(server.url).metadata("1.2")
+    assert error.value.reason == "malformed"
+
+
+def test_text_that_cannot_be_written_is_replaced():
+    assert attribute({"00185101": {"vr": "CS", "Value": ["A\ud800"]}}, "00185101") == "A?"
+
+
+@pytest.mark.parametrize("uid", ["", "..", "²", "../../x", "1.2?x=1", "1" * 65, "1.2/rendered"])
 def test_an_answer_cannot_lead_a_request_elsewhere(server, uid):
     with pytest.raises(DecodeError, match="not a UID"):
         DicomWebClient(server.url).instance("1.2", "1.3", uid)
@@ -229,7 +378,13 @@ def test_too_large(server, monkeypatch):
     assert error.value.reason == "too_large"
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[" * 100_000])
+def test_a_search_that_is_not_there(server):
+    with pytest.raises(UserError, match="has no /studies; is the address a DICOMweb root") as error:
+        list(DicomWebClient(server.url).studies())
+    assert not isinstance(error.value, DecodeError)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[" * 100_000, b'["1.2"]', b"[null]"])
 def test_a_search_that_is_no_list(server, body):
     server.on("/studies", (200, body, {}))
     with pytest.raises(UserError, match="DICOMweb root"):

@@ -76,3 +76,19 @@ def test_cache_is_used_and_bounded(tmp_path):
     for image in IMAGES[20:30]:
         small(image)
     assert sum(p.stat().st_size for p in tmp_path.rglob("*.dcm")) <= 150
+
+
+def test_a_cache_that_another_process_empties(tmp_path, monkeypatch):
+    client = Client()
+    reader = reader_of(client, IMAGES[:3], concurrency=1, cache_dir=tmp_path, cache_bytes=1000)
+    assert reader(IMAGES[0]) == b"0" * 10
+    kept = reader._file(IMAGES[0])
+    monkeypatch.setattr(type(kept), "is_file", lambda self: True)  # it was there a moment ago
+    kept.unlink()
+    assert reader(IMAGES[0]) == b"0" * 10
+    monkeypatch.undo()
+    gone = tmp_path / "ab" / "gone.dcm"
+    monkeypatch.setattr(type(tmp_path), "glob", lambda self, pattern: iter([gone, kept]))
+    again = reader_of(client, IMAGES[20:30], concurrency=1, cache_dir=tmp_path, cache_bytes=15)
+    assert again(IMAGES[20]) == b"20" * 10
+    assert again(IMAGES[1]) == b"1" * 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 
 from candor_monai.data.feature_store import FeatureStore, fingerprint_digest, store_folder
+from candor_monai.data.shard_index import ShardIndex
 from candor_monai.data.store_rows import Rejection, Sources, pixel_clusters
 from candor_monai.utils import UserError
+from tests.support import failures_in_threads
 
 FINGERPRINT = {"weights_sha256": "00", "precision": "float32", "code": 1}
 
@@ -191,6 +194,50 @@ def test_the_same_rows_written_by_two_processes_count_once(store):
     store.refresh()
     assert len(store) == 3
     assert store.missing(["a", "b", "c"]) == []
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 30, 1])
+def test_shards_that_come_while_features_are_read_move_no_row(store, monkeypatch, memory_bytes):
+    other = FeatureStore(store.folder, FINGERPRINT)
+    assert other.missing(["a"]) == ["a"]  # it has looked, and numbers its shards from 1 as well
+    store.write(["a", "b"], rows(2))
+    store.write(["c"], rows(1, start=50), {"codec": ["gdcm"], "pixels_sha256": [b"\x01" * 32]})
+    resolve = ShardIndex.resolve
+
+    def resolved(index, *asked):
+        chosen = resolve(index, *asked)
+        with monkeypatch.context() as once:
+            once.setattr(ShardIndex, "resolve", resolve)
+            if not other.warnings:  # another process rejects an image, and another thread of this one looks
+                other.warnings.append("done")
+                other.reject([Rejection("x", None, "decode", "corrupt", "broken")])
+                store.refresh()
+                assert store.missing(["x"]) == []
+        return chosen
+
+    monkeypatch.setattr(ShardIndex, "resolve", resolved)
+    assert store.matrix(["c", "a"], memory_bytes=memory_bytes)[0].tolist() == [[50, 51, 52], [1, 2, 3]]
+    other.warnings.clear()
+    assert store.provenance(["a", "c"])["codec"].iat[1] == "gdcm"
+
+
+def test_reading_and_writing_in_several_threads(store):
+    expected = rows(1, start=7)
+    store.write(["first"], expected)
+
+    def work(number):
+        for i in range(15):
+            if number % 2:
+                store.write([f"{number}-{i}"], rows(1, start=number))
+                store.refresh()
+            else:
+                features, present = store.read(["first", f"1-{i}"])
+                assert features[0].tolist() == expected[0].tolist()
+                assert not present[1] or features[1].tolist() == [1, 2, 3]
+
+    assert failures_in_threads(work, 4) == []
+    assert len(store) == 31
+    assert copy.deepcopy(store).read(["first"])[0].tolist() == expected.tolist()
 
 
 def test_a_shard_copied_under_another_place_in_the_order_is_refused(store):

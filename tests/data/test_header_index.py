@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nibabel
 import numpy as np
+import pandas as pd
 import pydicom
 import pytest
 from PIL import Image
@@ -158,6 +159,24 @@ def test_a_process_that_dies_or_hangs_costs_its_file(tmp_path, monkeypatch):
     assert [answers[i].reason for i in range(5)] == ["", "killed", "", "timeout", ""]
 
 
+@pytest.mark.parametrize(
+    "garbage", ['{"header": {"Mod', "[]", "null", '{"header": 5}', '{"header": {"Rows": 5}}', "\\0"]
+)
+def test_an_answer_that_is_none_costs_its_file(tmp_path, monkeypatch, garbage):
+    helper = tmp_path / "helper.py"
+    helper.write_text(
+        "import json, sys\n"
+        "print('ready', flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    for path in json.loads(line)['paths']:\n"
+        f"        print({garbage!r} if path.endswith('b') else json.dumps({{'header': {{}}}}), flush=True)\n"
+    )
+    real = header_pool.subprocess.Popen
+    monkeypatch.setattr(header_pool.subprocess, "Popen", lambda command, **o: real([command[0], str(helper)], **o))
+    answers = dict(read_headers(["a", "b", "c"], [], workers=1, seconds=20.0))
+    assert [answers[i].reason for i in range(3)] == ["", "killed", ""]
+
+
 def test_altered_bytes_never_stop_the_reading(tmp_path):
     whole = dicom(tmp_path / "whole", SeriesDescription="CHEST PA", KVP="90", PixelSpacing=[0.1, 0.2]).read_bytes()
     chance = np.random.default_rng(0)
@@ -256,3 +275,37 @@ def test_real_collection():
     assert set(index.loc[index["reason"] == "not_dicom", "file"]) >= {"manifest.csv", "pydicom__rtstruct.dump"}
     assert (index["reason"] == "").sum() >= 108
     assert index.set_index("file").loc["dwv__gdcm-CR-MONO1-10-chest.dcm", "View"] == "PA"
+
+
+@pytest.mark.parametrize("reason", ["timeout", "killed", "unreadable"])
+def test_what_may_be_read_next_time_is_tried_again(tmp_path, monkeypatch, reason):
+    dicom(tmp_path / "a.dcm", PatientID="p")
+    (tmp_path / "text.dcm").write_text("no DICOM")
+    files, index = ["a.dcm", "text.dcm"], tmp_path / "index"
+    with monkeypatch.context() as busy:
+        answers = [
+            (0, header_pool.HeaderAnswer(None, reason, "busy")),
+            (1, header_pool.HeaderAnswer(None, "not_dicom")),
+        ]
+        busy.setattr("candor_monai.data.header_index.read_headers", lambda *_, **__: iter(answers))
+        assert header_index(tmp_path, files, index_dir=index)["reason"].tolist() == [reason, "not_dicom"]
+    tried = []
+
+    def read(paths, *more, **how):
+        tried.extend(Path(path).name for path in paths)
+        return read_headers(paths, *more, **how)
+
+    monkeypatch.setattr("candor_monai.data.header_index.read_headers", read)
+    assert header_index(tmp_path, files, index_dir=index)["PatientID"].tolist() == ["p", ""]
+    assert tried == ["a.dcm"]
+    header_index(tmp_path, files, index_dir=index)
+    assert tried == ["a.dcm"]
+
+
+def test_a_table_in_the_index_that_is_none_of_its_own_is_passed_over(tmp_path):
+    dicom(tmp_path / "a.dcm", PatientID="p")
+    index = tmp_path / "index"
+    header_index(tmp_path, ["a.dcm"], index_dir=index)
+    (shard,) = index.rglob("*.parquet")
+    pd.DataFrame({"file": ["a.dcm"]}).to_parquet(shard)
+    assert header_index(tmp_path, ["a.dcm"], index_dir=index)["PatientID"].tolist() == ["p"]

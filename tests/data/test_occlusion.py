@@ -212,6 +212,13 @@ def test_masks_of_another_size():
     assert error.value.reason == "mask_shape"
 
 
+def test_a_mask_of_16_bits_counts_every_value_that_is_not_zero():
+    mask = np.zeros(SHAPE, np.uint16)
+    mask[2, 3], mask[4, 5] = 1, 300
+    assert mask_of_image(mask, SHAPE).sum() == 2
+    assert mask_of_image(np.stack([mask * 0, mask, mask * 0], axis=-1), SHAPE).sum() == 2
+
+
 def test_many_components_are_placed_quickly():
     random = np.random.default_rng(0)
     mask = np.zeros((1500, 2000), bool)

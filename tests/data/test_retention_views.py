@@ -219,10 +219,11 @@ def test_the_store_gets_each_view_once(cohort: Cohort, pool: DecodePool, tmp_pat
     assert rejected["reason"].tolist() == ["no_control"]
 
 
-def test_masks_are_decoded_and_covered(cohort: Cohort, pool: DecodePool, tmp_path: Path):
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_masks_are_decoded_and_covered(cohort: Cohort, pool: DecodePool, tmp_path: Path, dtype):
     import dataclasses
 
-    mask = np.zeros((80, 60), np.uint8)  # twice the image's size
+    mask = np.zeros((80, 60), dtype)  # twice the image's size
     mask[20:24, 10:20] = 1
     Image.fromarray(mask).save(tmp_path / "mask.tif")
     masks = pd.DataFrame({"image_id": ["b"], "finding": ["Nodule"], "path": ["mask.tif"]}, dtype=object)

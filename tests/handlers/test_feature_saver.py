@@ -102,8 +102,9 @@ def test_what_cannot_be_used_is_rejected_with_its_reason(store):
     ]
 
 
-def test_a_second_run_decodes_only_what_may_succeed_now(store):
-    items = [image(1), DecodeError("truncated", "short"), DecodeError("timeout", "60 s")]
+@pytest.mark.parametrize("reason", ["timeout", "killed", "unreadable", "gone", "malformed", "server_error"])
+def test_a_second_run_decodes_only_what_may_succeed_now(store, reason):
+    items = [image(1), DecodeError("truncated", "short"), DecodeError(reason, "why")]
     run(store, items)
     items[2] = image(9)
     saver, loader = run(store, items)

@@ -120,6 +120,34 @@ def test_nothing_runs(what, protocol, tmp_path):
     assert not (tmp_path / "weights").exists()
 
 
+class Scripted(nn.Module):
+    """A TorchScript program that tells when it is read."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return x * self.weight
+
+    @torch.jit.export
+    def __getstate__(self):
+        return (self.weight, self.training)
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[torch.Tensor, bool]):
+        self.weight = state[0]
+        self.training = state[1]
+        print("code of the file runs")
+
+
+def test_a_torchscript_program_is_not_run(tmp_path, capfd):
+    torch.jit.save(torch.jit.script(Scripted()), tmp_path / "model.pt")
+    with pytest.raises(WeightsError, match=r"model\.pt: holds a TorchScript program, whose code would run"):
+        convert_weights(tmp_path / "model.pt", "densenet121_xrv", tmp_path)
+    assert "code of the file runs" not in capfd.readouterr().out
+
+
 def test_plain_state_dict_and_nested_one(tmp_path):
     card = load_card("efficientnet_lite0")
     for content in ({"a": torch.ones(2)}, {"state_dict": {"a": torch.ones(2)}, "epoch": 3}):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import io
 import json
+import pickle
 import re
 import zipfile
 
@@ -93,6 +96,23 @@ def test_transformers(card_file, tmp_path):
     _passes(encoder)
 
 
+def test_transformers_reads_no_other_file_than_the_one_that_was_checked(tmp_path):
+    import transformers
+
+    config = transformers.Dinov2Config(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=56, patch_size=14
+    )
+    transformers.Dinov2Model(config).save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "ours.safetensors")
+    transformers.Dinov2Model(config).save_pretrained(tmp_path)
+    digest = hashlib.sha256((tmp_path / "ours.safetensors").read_bytes()).hexdigest()
+    card = {"name": "x", "loader": "transformers", "architecture": "Dinov2Model", "folder": str(tmp_path)}
+    card |= {"processor": {"size": 56}, "feature_point": "cls", "dimension": 32}
+    with pytest.raises(WeightsError, match=r"ours\.safetensors: transformers reads model\.safetensors or"):
+        load_encoder({**card, "files": ["ours.safetensors"], "sha256": digest})
+    assert load_encoder({**card, "files": ["model.safetensors"]}).dimension == 32
+
+
 def test_open_clip(card_file, tmp_path):
     from open_clip.model import CLIP as OpenClip
 
@@ -147,18 +167,135 @@ def test_exported_program(card_file, tmp_path):
     _passes(encoder)
 
 
-def test_exported_program_with_pickles_is_refused(card_file, tmp_path):
-    path = tmp_path / "exported" / "model.pt2"
+class _Runs:
+    """What a pickle of it does when it is read."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return exec, (f"open({self.path!r}, 'w').close()",)
+
+
+def _pickled(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
+
+
+def _edited(content, name, change):
+    document = json.loads(content[name])
+    change(document)
+    content[name] = json.dumps(document).encode()
+
+
+def _pickles_weights(content, runs):
+    _edited(content, WEIGHTS, lambda d: next(iter(d["config"].values())).update(use_pickle=True))
+
+
+def _pickles_inputs(content, runs):
+    content["model/data/sample_inputs/model.pt"] = _pickled(runs)
+
+
+def _scripts_inputs(content, runs):
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(nn.ReLU()), file)
+    content["model/data/sample_inputs/model.pt"] = file.getvalue()
+
+
+def _pickles_older_weights(content, runs):
+    content["model/data/weights/model.pt"] = _pickled(runs)
+
+
+def _pickles_older_constants(content, runs):
+    content["model/data/constants/model.pt"] = _pickled(runs)
+
+
+def _pickles_an_object(content, runs):
+    meta = next(iter(json.loads(content[WEIGHTS])["config"].values()))["tensor_meta"]
+    entry = {"path_name": "opaque_obj_0", "is_param": False, "use_pickle": False, "tensor_meta": meta}
+    content["model/data/constants/opaque_obj_0"] = pickle.dumps(runs)
+    _edited(content, WEIGHTS.replace("weights", "constants"), lambda d: d["config"].update(o=entry))
+
+
+def _compiled_library(content, runs):
+    content["model/data/aotinductor/model/model.so"] = b"ELF"
+
+
+def _other_letter_case(content, runs):
+    content["model/data/Weights/model_weights_config.json"] = content[WEIGHTS]
+
+
+def _calls_python(content, runs):
+    _edited(content, GRAPH, lambda d: d["graph_module"]["graph"]["nodes"][0].update(target="torch.hub.load"))
+
+
+def _opens_a_file(content, runs):
+    nodes = {"target": "torch.ops.aten.from_file.default"}
+    _edited(content, GRAPH, lambda d: d["graph_module"]["graph"]["nodes"][0].update(nodes))
+
+
+def _loads_a_library(content, runs):
+    nodes = {"target": "torch.ops.load_library"}
+    _edited(content, GRAPH, lambda d: d["graph_module"]["graph"]["nodes"][0].update(nodes))
+
+
+def _names_that_are_code(content, runs):
+    content[GRAPH] = re.sub(rb'"name": ?"x"', f'"name": "x=open({runs.path!r})"'.encode(), content[GRAPH])
+
+
+def _sizes_that_are_code(content, runs):
+    content[GRAPH] = re.sub(rb"Symbol\([^)]*\)", b"exec(chr(49))", content[GRAPH])
+
+
+def _guards_that_are_code(content, runs):
+    _edited(content, GRAPH, lambda d: d.update(guards_code=["L['x'].size()[0] == open('x')"]))
+
+
+def _guards_that_escape(content, runs):
+    _edited(content, GRAPH, lambda d: d.update(guards_code=["L['x'].__class__"]))
+
+
+ATTACKS = {
+    _pickles_weights: "pickled objects",
+    _pickles_inputs: "pickled objects .data/sample_inputs/model.pt",
+    _scripts_inputs: "pickled objects .data/sample_inputs/model.pt",
+    _pickles_older_weights: "entry 'data/weights/model.pt'",
+    _pickles_older_constants: "entry 'data/constants/model.pt'",
+    _pickles_an_object: "entry 'data/constants/opaque_obj_0'",
+    _compiled_library: "entry 'data/aotinductor/model/model.so'",
+    _other_letter_case: "entry 'data/Weights/model_weights_config.json'",
+    _calls_python: "operation 'torch.hub.load'",
+    _opens_a_file: "operation 'torch.ops.aten.from_file.default'",
+    _loads_a_library: "operation 'torch.ops.load_library'",
+    _names_that_are_code: "name .x=open",
+    _sizes_that_are_code: "expression 'exec",
+    _guards_that_are_code: "a guard that is no comparison",
+    _guards_that_escape: "a guard that is no comparison",
+}
+WEIGHTS, GRAPH = "model/data/weights/model_weights_config.json", "model/models/model.json"
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    path = tmp_path_factory.mktemp("exported") / "model.pt2"
     _export(Small(), path)
     with zipfile.ZipFile(path) as archive:
-        content = {name: archive.read(name) for name in archive.namelist()}
-    name = next(n for n in content if n.endswith("_weights_config.json"))
-    content[name] = content[name].replace(b'"use_pickle": false', b'"use_pickle": true')
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+def test_exported_program_that_could_run_code_is_refused(attack, exported, card_file, tmp_path):
+    content, ran = dict(exported), tmp_path / "ran"
+    attack(content, _Runs(ran))
+    path = tmp_path / "exported" / "model.pt2"
+    path.parent.mkdir()
     with zipfile.ZipFile(path, "w") as archive:
         for key, value in content.items():
             archive.writestr(key, value)
-    with pytest.raises(WeightsError, match="pickled objects"):
+    with pytest.raises(WeightsError, match=rf"model\.pt2: holds .*{ATTACKS[attack]}.* is not loaded"):
         load_encoder(card_file("exported.yaml"))
+    assert not ran.exists()
 
 
 @pytest.mark.parametrize(
@@ -179,22 +316,24 @@ def test_damaged_exported_program(content, words, card_file, tmp_path):
 
 
 @pytest.mark.parametrize("config", [b"[]", b"{}", b'{"config": [1]}', b'{"config": {"a": 1}}', b"[" * 100_000, b"\xff"])
-def test_exported_program_with_a_broken_list_of_tensors(config, card_file, tmp_path):
+def test_exported_program_with_a_broken_list_of_tensors(config, exported, card_file, tmp_path):
     path = tmp_path / "exported" / "model.pt2"
     path.parent.mkdir()
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("model/data/weights/model_weights_config.json", config)
+        for name, content in exported.items():
+            archive.writestr(name, config if name == WEIGHTS else content)
     with pytest.raises(WeightsError, match=r"model\.pt2: not an exported program") as caught:
         load_encoder(card_file("exported.yaml"))
     assert "\n" not in str(caught.value)
 
 
-def test_exported_program_with_an_endless_list_of_tensors(card_file, tmp_path):
+def test_exported_program_with_an_endless_list_of_tensors(exported, card_file, tmp_path):
     path = tmp_path / "exported" / "model.pt2"
     path.parent.mkdir()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("model/data/weights/model_weights_config.json", bytes(65 << 20))
-    with pytest.raises(WeightsError, match=r"a config of more than 67108864 bytes"):
+        for name, content in exported.items():
+            archive.writestr(name, bytes(65 << 20) if name == WEIGHTS else content)
+    with pytest.raises(WeightsError, match=r"a text of more than 67108864 bytes"):
         load_encoder(card_file("exported.yaml"))
 
 

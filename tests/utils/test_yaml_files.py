@@ -51,3 +51,14 @@ def test_missing_and_a_folder(tmp_path):
         read_yaml(tmp_path / "none.yaml")
     with pytest.raises(UserError, match=r"cannot be read: Is a directory\.$"):
         read_yaml(tmp_path)
+
+
+def test_references_that_multiply(tmp_path):
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30)]
+    path = tmp_path / "card.yaml"
+    path.write_text("\n".join(lines[:4]))
+    assert read_yaml(path)["a3"][9][9][9] == [1] * 10
+    path.write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"card\.yaml: its references .* make more than 1,000,000 values"):
+        read_yaml(path)

@@ -123,7 +123,7 @@ def check_findings(values: Any, where: str, known: Iterable[str] | None = None) 
         raise UserError(f'{where}: findings must be a mapping such as {{"Edema": 1}}, is {_shown(values)}.')
     names = None if known is None else list(known)
     for name, value in values.items():
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name or not _is_text(name):
             raise UserError(f"{where}: {_shown(name)} is no name of a finding.")
         if names is not None and name not in names:
             raise unknown(f"finding in {where}:", name, names)
@@ -154,7 +154,7 @@ def check_client(content: Mapping[str, Any], where: str) -> str | None:
     value = content.get("client_id")
     if value is None:
         return None
-    if not isinstance(value, str) or len(value) > LONGEST_CLIENT:
+    if not isinstance(value, str) or len(value) > LONGEST_CLIENT or not _is_text(value):
         raise UserError(f"{where}: client_id must be text of at most {LONGEST_CLIENT} characters.")
     return value
 
@@ -222,11 +222,18 @@ def check_image_id(image_id: Any) -> str:
     """
     if not isinstance(image_id, str) or not image_id:
         raise UserError(f"image id {_shown(image_id)}: a text is needed.")
-    try:
-        image_id.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UserError(f"image id {image_id!a} is not Unicode text and cannot be written.") from None
+    if not _is_text(image_id):
+        raise UserError(f"image id {image_id!a} is not Unicode text and cannot be written.")
     return image_id
+
+
+def _is_text(value: str) -> bool:
+    """Whether a text can be written: JSON can hold half of a surrogate pair."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _reading(content: Mapping[str, Any], where: str) -> Reading:

@@ -27,24 +27,47 @@ def is_keyword(name: str) -> bool:
     return tag_for_keyword(name) is not None
 
 
-# Value representations of names, dates, times, ids and free text, and attributes of other ones that identify somebody.
+# Value representations of names, dates, times, ids and free text, and attributes of other ones (LO, SH) that identify
+# somebody or hold what somebody wrote about a patient.
 _IDENTIFYING_VR = frozenset({"PN", "DA", "DT", "TM", "UI", "LT", "ST", "UT", "UC", "UR"})
 _IDENTIFYING = frozenset(
     {
         "AccessionNumber",
         "AdmissionID",
+        "AdmittingDiagnosesDescription",
+        "BranchOfService",
         "ClinicalTrialSubjectID",
         "ClinicalTrialSubjectReadingID",
+        "CountryOfResidence",
+        "CurrentPatientLocation",
         "FillerOrderNumberImagingServiceRequest",
+        "InsurancePlanIdentification",
         "IssuerOfPatientID",
+        "MedicalAlerts",
         "MedicalRecordLocator",
+        "MilitaryRank",
+        "Occupation",
         "OtherPatientIDs",
         "PatientAddress",
         "PatientID",
+        "PatientInstitutionResidence",
+        "PatientReligiousPreference",
         "PatientTelephoneNumbers",
+        "PerformedProcedureStepDescription",
+        "PerformedProcedureStepID",
         "PlacerOrderNumberImagingServiceRequest",
+        "ReasonForStudy",
+        "ReferringPhysicianTelephoneNumbers",
+        "RegionOfResidence",
+        "RequestedProcedureDescription",
         "RequestedProcedureID",
+        "ScheduledProcedureStepDescription",
+        "ScheduledProcedureStepID",
+        "SeriesDescription",
+        "ServiceEpisodeDescription",
         "ServiceEpisodeID",
+        "SpecialNeeds",
+        "StudyDescription",
         "StudyID",
     }
 )

@@ -11,14 +11,14 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from ...utils import DecodeError, UserError, unknown
 from ...utils.atomic import atomic_write
 from ...utils.names import names_of
-from ..dicomweb_client import Access, DicomWebClient, Patience, attribute
+from ..dicomweb_client import STUDY, Access, DicomWebClient, Patience, attribute, is_uid
 from ..dicomweb_reader import PacsReader
 from ..header_reading import DERIVED, KEYWORDS
 from ..radiograph_view import view_of
@@ -32,7 +32,8 @@ from .source import Source
 from .table_join import BY_HEADER, choose_join, join_by_header
 from .unlabelled import header_keywords, unlabelled_draft
 
-STUDY = "0020000D"
+VERSION = "2"  # of what is kept of a study
+INSTANCES = "00201208"  # NumberOfStudyRelatedInstances
 
 
 @passes_on(read_labels)
@@ -113,12 +114,17 @@ def read(
         searches = _searches(labels, how, search_by, modalities, body_parts, study_date)
     attributes = _Attributes(client, tuple(sorted({*KEYWORDS, *keywords})), cache)
     with ThreadPoolExecutor(threads, thread_name_prefix="dicomweb") as pool:
-        found = pool.map(lambda filters: [attribute(study, STUDY) for study in client.studies(**filters)], searches)
-        studies = sorted({uid for uids in found for uid in uids} - {""})
-        answers = list(pool.map(attributes, studies))
-    rows = [row for answer in answers for row in answer]
+        found = pool.map(lambda filters: list(map(_named, client.studies(**filters))), searches)
+        studies = dict(sorted({study: number for studies in found for study, number in studies}.items()))
+        answers = list(pool.map(attributes, studies, studies.values()))
+    rows = [row for answer in answers for row in answer.rows]
+    lost = [row for answer in answers for row in answer.lost]
     if not rows:
-        raise UserError(f"the PACS holds none of the images that {where} names ({len(studies):,} studies found).")
+        told = "".join(f"; {name}: {reason}" for name, reason, _ in lost[:1])
+        raise UserError(
+            f"the PACS holds none of the images that {where} names ({len(studies):,} studies found, {len(lost):,} of "
+            f"them or their images cannot be used{told})."
+        )
     headers = pd.DataFrame(rows, dtype=object).drop_duplicates("file").reset_index(drop=True)
     filters = header_filters(modalities, sop_classes, body_parts)
     if labels is None:
@@ -134,8 +140,16 @@ def read(
         None if cache is None else cache / "files",
         int(number(cache_gigabytes, "cache_gigabytes", 0) * (1 << 30)),
     )
-    draft.notes["pacs"] = {"studies": len(studies), "images": len(headers), "studies_gone": attributes.gone}
+    for name, reason, message in lost:
+        draft.add_rejected([name], [name], reason, message, stage="header")
+    gone = sum(reason == "gone" for _, reason, _ in lost)
+    draft.notes["pacs"] = {"studies": len(studies), "images": len(headers), "studies_gone": gone}
     return draft
+
+
+def _named(study: Mapping[str, Any]) -> tuple[str, str]:
+    """UID of a study that a search found, and how many images it says that it has (``""``: it does not say)."""
+    return attribute(study, STUDY), attribute(study, INSTANCES)
 
 
 def _searches(
@@ -168,35 +182,44 @@ def _queries(
     return [{**s, "BodyPartExamined": b} for s in searches for b in names_of(body_parts)] or searches
 
 
+class _Study(NamedTuple):
+    """The images of a study as the rows of a header index; and what is lost of it: name, reason code, message."""
+
+    rows: list[dict[str, str]]
+    lost: list[tuple[str, str, str]]
+
+
 class _Attributes:
-    """Attributes of the images of a study, as the rows of a header index."""
+    """Attributes of the images of a study."""
 
     def __init__(self, client: DicomWebClient, keywords: tuple[str, ...], cache: Path | None) -> None:
         from pydicom.datadict import tag_for_keyword
 
         self.client, self.keywords = client, keywords
         self.tags = {k: f"{tag_for_keyword(k) or 0:08X}" for k in keywords}
-        key = "\x00".join((client.url, *keywords))
+        key = "\x00".join((VERSION, client.url, *keywords))
         name = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
         self.folder = None if cache is None else cache / "attributes" / name
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.gone = 0
 
-    def __call__(self, study: str) -> list[dict[str, str]]:
-        kept = None if self.folder is None else self.folder / f"{study}.json"
-        if kept is not None and kept.is_file():
-            rows: list[dict[str, str]] = json.loads(kept.read_text())
-            return rows
+    def __call__(self, study: str, number: str = "") -> _Study:
+        """What is kept of a study, if it has still as many images as then; else what the server says."""
+        name = f"studies/{study}" if is_uid(study) else "a study without a UID"
+        path = None if self.folder is None or not is_uid(study) else self.folder / f"{study}.json"
+        kept = None if path is None else _kept(path, number)
+        if kept is not None:
+            return kept
         try:
             rows = [self._row(instance) for instance in self.client.metadata(study)]
-        except DecodeError:  # deleted between search and retrieval
-            self.gone += 1
-            return []
-        rows = sorted((row for row in rows if row), key=lambda row: row["file"])
-        if kept is not None:
-            atomic_write(kept, json.dumps(rows), 0o600)
-        return rows
+        except DecodeError as error:  # deleted between search and retrieval, or not to be had
+            return _Study([], [(name, error.reason, str(error))])
+        nameless = [(name, "malformed", "the server names one of its images without UIDs") for row in rows if not row]
+        answer = _Study(sorted((row for row in rows if row), key=lambda row: row["file"]), nameless)
+        if path is not None:
+            content = {"number": number, "rows": answer.rows, "lost": answer.lost}
+            atomic_write(path, json.dumps(content), 0o600)
+        return answer
 
     def _row(self, instance: Mapping[str, Any]) -> dict[str, str]:
         row = {keyword: attribute(instance, tag) for keyword, tag in self.tags.items()} | dict.fromkeys(DERIVED, "")
@@ -206,7 +229,18 @@ class _Attributes:
             row["ViewCode"], row["ViewCodeMeaning"] = attribute(values[0], "00080100"), attribute(values[0], "00080104")
         row["TransferSyntaxUID"] = attribute(instance, "00083002")  # AvailableTransferSyntaxUID
         parts = (row["StudyInstanceUID"], row["SeriesInstanceUID"], row["SOPInstanceUID"])
-        if not all(parts):
+        if not all(map(is_uid, parts)):
             return {}
         row["View"], row["ViewRule"] = view_of(row)
         return row | {"file": "studies/{}/series/{}/instances/{}".format(*parts), "reason": "", "message": ""}
+
+
+def _kept(path: Path, number: str) -> _Study | None:
+    """What an earlier run kept of a study; None where there is nothing, it cannot be read, or images came or went."""
+    try:
+        content = json.loads(path.read_bytes())
+        if content["number"] == number:
+            return _Study(list(content["rows"]), [(str(n), str(r), str(m)) for n, r, m in content["lost"]])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass  # as good as absent: asked for again
+    return None

@@ -14,16 +14,12 @@ from ..archives import ArchiveReader
 from ..file_index import inside
 from ..header_index import header_index
 from ..label_tables import read_lines, read_table
-from ..nifti_files import is_nifti
-from ..raster_files import raster_format
 from .draft import Draft
 from .drawing import whole
 from .label_reading import image_column_of
 from .source import Source
 from .table_files import ImageFiles, may_be_dicom
 from .unlabelled import header_keywords, unlabelled_draft
-
-HEAD_BYTES = 4096
 
 
 def read(
@@ -55,9 +51,11 @@ def read(
     assert source.root is not None
     if not os.path.isdir(source.root):
         raise UserError(f"{source.root}: there is no such folder.")
+    folder = None
     if images is None:
         source.need_dataset_dir()
-        paths = pd.Series(ImageFiles(source.files, Path()).all, dtype=object)
+        folder = ImageFiles(source.files, Path())
+        paths = pd.Series(folder.all, dtype=object)
     else:
         paths = _listed(source, images, image_column)
     if not len(paths):
@@ -67,50 +65,44 @@ def read(
     # paths that the user writes out may lie anywhere, those of a file may not
     paths = inside(paths.astype(object), where, source.allow_outside or not named, source.root)
     unique = paths.drop_duplicates().reset_index(drop=True)
+    archived = unique.str.contains(r"\.zip/", case=False).to_numpy(dtype=np.bool_)
     if headers:
-        return _with_headers(
-            source, unique.tolist(), covariates, site, index_dir, whole(header_workers, "header_workers", 1)
-        )
-    records = pd.DataFrame({"image_id": unique, "image": unique}, dtype=object)
-    draft = Draft(records, (), np.empty((len(records), 0), dtype=np.int8), paths_checked=True)
+        workers = whole(header_workers, "header_workers", 1)
+        draft = _with_headers(source, unique.tolist(), archived, covariates, site, index_dir, workers)
+    else:
+        records = pd.DataFrame({"image_id": unique, "image": unique}, dtype=object)
+        draft = Draft(records, (), np.empty((len(records), 0), dtype=np.int8), paths_checked=True)
+        draft.match_on = ()
     draft.notes["listed_twice"] = len(paths) - len(unique)
-    draft.match_on = ()
-    if unique.str.contains(r"\.zip/", case=False).any():
+    if archived.any():
         draft.open_image = ArchiveReader(source.root)
+    if folder is not None:
+        draft.notes |= folder.notes
+        # no list names these images, so nothing else would tell of them
+        for names, reason, message in (
+            (folder.bad_archives, "bad_archive", "the archive cannot be read"),
+            (folder.unreadable, "unreadable", "the folder cannot be listed, or the link leads nowhere"),
+            (folder.unwritable, "bad_name", "its name is not UTF-8 and cannot be written into a result; rename it"),
+        ):
+            draft.add_rejected(names, names, reason, message)
     return draft
 
 
 def _with_headers(
     source: Source,
     images: list[str],
+    archived: np.ndarray,
     covariates: Sequence[str],
     site: str | None,
     index_dir: str | None,
     workers: int,
 ) -> Draft:
     assert source.root is not None
-    there = source.files.present(pd.Series(images, dtype=object))
+    there = source.files.present(pd.Series(images, dtype=object)) | archived
     dicom = [name for name, found in zip(images, there, strict=True) if found and may_be_dicom(name)]
     keywords = header_keywords(source, covariates)
     table = header_index(source.root, dicom, keywords=keywords, index_dir=index_dir, workers=workers)
-    # a file without suffix may as well be an image of another kind, which has no header to read
-    other = [reason == "not_dicom" and _is_other_image(source.root / name) for name, reason in _reasons(table)]
-    table = table[~np.array(other, dtype=bool)].reset_index(drop=True)
     return unlabelled_draft(source, images, images, table, covariates=covariates, site=site)
-
-
-def _reasons(table: pd.DataFrame) -> list[tuple[str, str]]:
-    return list(zip(table["file"], table["reason"], strict=True))
-
-
-def _is_other_image(path: Path) -> bool:
-    """Whether a file is PNG, JPEG, TIFF or NIfTI by its first bytes."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(HEAD_BYTES)
-    except OSError:
-        return False
-    return raster_format(head) is not None or is_nifti(head)
 
 
 def _listed(source: Source, images: str | Path | Sequence[str], image_column: str | None) -> pd.Series:

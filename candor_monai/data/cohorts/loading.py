@@ -242,9 +242,11 @@ def _check_files(source: Source, draft: Draft) -> None:
     for i in np.flatnonzero(~relative).tolist():
         present[i] = Path(names[i]).is_file()
     renamed = 0
+    taken = {names[i] for i in np.flatnonzero(present).tolist()}
     for i in np.flatnonzero(~present & relative).tolist():
         actual = source.files.resolve(names[i], draft.suffixes)
-        if actual is not None:
+        if actual is not None and actual not in taken:  # a file is one image's, never another's as well
+            taken.add(actual)
             names[i] = actual
             present[i] = True
             renamed += 1

@@ -69,7 +69,7 @@ def read(source: Source) -> Draft:
 
 
 class TileReader:
-    """Reads single tiles as PNG bytes; safe to use after a fork, as each process opens the files anew.
+    """Reads single tiles as PNG bytes; safe to use from threads and after a fork, as each process opens the files anew.
 
     Args:
         root: folder that the tiles' names start from.
@@ -95,12 +95,13 @@ class TileReader:
     def _tile(self, name: str, row: int) -> np.ndarray:
         """Tiles are packed many to a block on disk, so a block is read at once."""
         start = row - row % TILES
-        if self._block is None or self._block[:2] != (name, start):
+        block = self._block  # another thread may put its own in this place at any moment
+        if block is None or block[:2] != (name, start):
             key = (os.getpid(), name)
             if key not in self._open:
                 self._open[key] = _h5py().File(self.root / name, "r")["x"]
-            self._block = (name, start, self._open[key][start : start + TILES])
-        return self._block[2][row - start]
+            self._block = block = (name, start, self._open[key][start : start + TILES])
+        return block[2][row - start]
 
 
 def _h5py() -> Any:

@@ -76,13 +76,7 @@ def read(
         if dicom and (keywords or any(filters.values()) or "view" not in labels.roles):
             headers = read_headers(dicom)
     draft = joined_draft(source, labels, join, files.all, headers, filters)
-    draft.notes |= {
-        "other_files": files.others,
-        "unreadable_folders": files.unreadable,
-        "unreadable_archives": files.bad_archives,
-        "links_not_followed": files.links,
-        "names_not_utf8": files.unwritable,
-    }
+    draft.notes |= files.notes
     if files.archived:
         draft.open_image = ArchiveReader(root)
     if headers is not None and files.dicomdirs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ...utils import DecodeError, UserError
 from ..archives import members
@@ -30,13 +31,14 @@ class ImageFiles:
         self.archived = False
         self.bad_archives: list[str] = []
         self.dicomdirs: list[str] = []
-        self.others = self.unwritable = 0
+        self.unwritable: list[str] = []
+        self.others = 0
         archives = []
         for name in files.walk():
             if name == own:
                 continue
             if not _writable(name):
-                self.unwritable += 1
+                self.unwritable.append(name.encode("utf-8", "backslashreplace").decode())
             elif may_be_image(name):
                 self.all.append(name)
             else:
@@ -55,6 +57,17 @@ class ImageFiles:
                 f"{files.root}: the folder holds no image ({self.others:,} other files).{trouble} Set --dataset_dir to "
                 f"the folder that holds the images."
             )
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What of the folder is no image, or cannot be looked into."""
+        return {
+            "other_files": self.others,
+            "unreadable_folders": self.unreadable,
+            "unreadable_archives": self.bad_archives,
+            "links_not_followed": self.links,
+            "names_not_utf8": len(self.unwritable),
+        }
 
     def _add(self, root: Path, archive: str) -> None:
         """Members of an archive that may be images."""

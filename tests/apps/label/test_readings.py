@@ -57,6 +57,8 @@ def test_every_kind_of_value_and_name() -> None:
         ('{"findings": {"Edema": 1}, "client_id": 7}', "client_id must be text"),
         ('{"findings": {"Edema": 1}, "client_id": "%s"}' % ("x" * 201), "client_id must be text"),
         ('{"findings": {"Edema": 1}, "patient_name": "x"}', "unknown key"),
+        ('{"findings": {"Edema": 1}, "client_id": "\\ud800"}', "client_id must be text"),
+        ('{"findings": {"\\ud800": 1}}', "no name of a finding"),
         ('{"findings": {"%s": 1}}' % ("x" * (1 << 20)), "are no label"),
     ],
 )

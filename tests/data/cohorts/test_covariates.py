@@ -17,7 +17,20 @@ def test_a_column_is_read_and_blanks_are_missing():
     assert values.isna().tolist() == [False, True]
 
 
-@pytest.mark.parametrize("name", ["PatientName", "PatientID", "PatientBirthDate", "StudyInstanceUID", "ImageComments"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("PatientName", "PatientID", "PatientBirthDate", "StudyInstanceUID", "ImageComments"),
+        *(
+            "StudyDescription",
+            "SeriesDescription",
+            "AdmittingDiagnosesDescription",
+            "Occupation",
+            "CurrentPatientLocation",
+        ),
+        *("ScheduledProcedureStepID", "ReferringPhysicianTelephoneNumbers"),
+    ],
+)
 def test_what_identifies_people_is_no_covariate(name):
     assert is_identifying(name)
     with pytest.raises(UserError, match=name):

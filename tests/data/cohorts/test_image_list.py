@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 
 import pytest
@@ -43,6 +44,53 @@ def test_images_inside_archives(tmp_path):
     assert cohort.source(0) == (tmp_path / "b.png").read_bytes()
     with pytest.raises(DecodeError, match="no such member"):
         cohort.source(1)
+
+
+def test_headers_of_images_inside_archives(tmp_path):
+    dicom(tmp_path / "b.dcm", PatientID="p1", ViewPosition="PA")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.write(tmp_path / "b.dcm", "x/a.dcm")
+        archive.writestr("text", "no image")
+    cohort = load_cohort("image_list", tmp_path, headers=True, header_workers=1)
+    assert cohort.records[["image_id", "patient_id", "view"]].to_numpy().tolist() == [
+        ["b.dcm", "p1", "PA"],
+        ["a.zip/x/a.dcm", "p1", "PA"],
+    ]
+    assert cohort.source(1) == (tmp_path / "b.dcm").read_bytes()
+    assert reasons(cohort) == {"a.zip/text": "not_dicom"}
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_what_cannot_be_looked_into_is_a_row_with_a_reason(tmp_path, monkeypatch, headers):
+    png(tmp_path / "b.png")
+    (tmp_path / "bad.zip").write_bytes(b"PK no archive")
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "notes.txt").write_text("text")
+    scan = os.scandir
+
+    def refused(path):
+        if str(path).endswith("secret"):
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    cohort = load_cohort("image_list", tmp_path, headers=headers)
+    assert cohort.records["image_id"].tolist() == ["b.png"]
+    assert reasons(cohort) == {"bad.zip": "bad_archive", "secret": "unreadable"}
+    assert (cohort.counts["other_files"], cohort.counts["listed_twice"]) == (2, 0)
+
+
+def test_a_name_that_is_not_utf8_is_a_row_with_a_reason(tmp_path):
+    png(tmp_path / "b.png")
+    try:
+        with open(os.fsencode(tmp_path) + b"/a\xff.png", "wb") as file:
+            file.write((tmp_path / "b.png").read_bytes())
+    except OSError:
+        pytest.skip("this file system takes names of UTF-8 alone")
+    cohort = load_cohort("image_list", tmp_path)
+    assert cohort.records["image_id"].tolist() == ["b.png"]
+    assert reasons(cohort) == {"a\\udcff.png": "bad_name"}
+    cohort.rejected.to_csv(tmp_path / "rejected.csv")
 
 
 def test_what_is_refused(tmp_path):

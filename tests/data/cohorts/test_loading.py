@@ -46,6 +46,25 @@ def test_files_are_looked_for_and_policy_is_applied(tmp_path):
     assert cohort.describe()["expected"][0]["sentence"] == "rows: expected 9, found 5"
 
 
+def alike(source):
+    """Images whose names differ in letter case and suffix alone."""
+    source.at(source.need_dataset_dir())
+    names = ["a.png", "A.png", "a.jpg", "b.jpg", "B.tif"]
+    records = pd.DataFrame({"image_id": names, "image": names}, dtype=object)
+    return Draft(records, ("F",), np.ones((5, 1), np.int8), suffixes=(".png", ".jpg"))
+
+
+register_adapter("alike", alike)
+
+
+def test_a_file_under_another_name_is_one_images_alone(tmp_path):
+    touch(tmp_path, ["a.png", "b.PNG"])
+    cohort = load_cohort({"name": "alike", "adapter": "alike"}, tmp_path)
+    assert cohort.records[["image_id", "image"]].to_numpy().tolist() == [["a.png", "a.png"], ["b.jpg", "b.PNG"]]
+    assert reasons(cohort) == dict.fromkeys(["A.png", "a.jpg", "B.tif"], "missing_file")
+    assert cohort.counts["files_found_under_another_name"] == 1
+
+
 def test_policy_and_views_are_options(tmp_path):
     cohort = load_cohort(CARD, tmp_path, check_files=False, uncertain="positive", blank="exclude", views=["PA"], rows=5)
     assert labels_of(cohort, "F") == {"a0": 1, "a1": 0}

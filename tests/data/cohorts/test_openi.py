@@ -85,6 +85,16 @@ def test_packed_reports_and_dicom_files(folder, tmp_path_factory):
     assert cohort.records["image"].tolist() == ["NLMCXR_dcm/1/1_IM-0001-3001.dcm", "NLMCXR_dcm/4/4_IM-2050-1001.dcm"]
 
 
+def test_a_packed_report_that_is_too_long_is_told_and_not_left_out(folder, tmp_path_factory):
+    root = tmp_path_factory.mktemp("packed")
+    long = folder / "ecgen-radiology/4.xml"
+    long.write_text(long.read_text() + " " * (1 << 20))
+    with tarfile.open(root / "NLMCXR_reports.tgz", "w:gz") as archive:
+        archive.add(folder / "ecgen-radiology", "ecgen-radiology")
+    with pytest.raises(UserError, match=r"ecgen-radiology/4\.xml: not a report of Open-I"):
+        load_cohort("openi", root)
+
+
 def test_kaggles_repack(tmp_path):
     write_rows(
         tmp_path / "indiana_reports.csv",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 
 import numpy as np
 import pytest
 
 from candor_monai.data import load_cohort
+from candor_monai.data.cohorts.pcam import TILES, TileReader
 from candor_monai.utils import UserError
 
 from .trees import labels_of, touch, write_rows
@@ -96,3 +98,23 @@ def test_what_is_refused(tmp_path):
         file.create_group("x")
     with pytest.raises(UserError, match="not an HDF5 file with a dataset x"):
         load_cohort("pcam", tmp_path)
+
+
+class Interrupted(TileReader):
+    """Another thread keeps a block of its own as soon as this one has kept one."""
+
+    @property
+    def _block(self):
+        return self.__dict__.get("kept")
+
+    @_block.setter
+    def _block(self, block):
+        self.__dict__["kept"] = None if block is None else ("x.h5", 0, np.zeros((TILES, 1, 1, 3), np.uint8))
+
+
+def test_threads_that_read_tiles_at_once_get_their_own(tmp_path):
+    reader = Interrupted(tmp_path)
+    tiles = np.zeros((2 * TILES, 1, 1, 3), np.uint8)
+    tiles[TILES + 3] = 7
+    reader._open[os.getpid(), "x.h5"] = tiles
+    assert reader._tile("x.h5", TILES + 3).tolist() == [[[7, 7, 7]]]

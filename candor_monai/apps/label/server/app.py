@@ -31,7 +31,7 @@ from .tasks import INFER, REREADS, SCORING, MarginScoring, NeighbourInfer, Ranke
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS, LONGEST_PAUSE = 1.0, 300.0
 
 
 class CandorLabelApp(MONAILabelApp):
@@ -169,8 +169,8 @@ class CandorLabelApp(MONAILabelApp):
 
     def _explain(self, image_id: str) -> dict[str, Any]:
         if not self.desk.has_feature(image_id):
-            cohort = self._datastore.cohort
-            self.desk.set_feature(image_id, self.encoding.feature(cohort, self._datastore.row(image_id)))
+            images = self._datastore.images
+            self.desk.set_feature(image_id, self.encoding.feature(images.cohort, images.row(image_id)))
         return self.desk.explain(image_id)
 
     def _score(self) -> dict[str, Any]:
@@ -208,13 +208,22 @@ class CandorLabelApp(MONAILabelApp):
 
     def _look(self) -> None:
         """Take over what a scoring method did in a process of its own."""
+        pause = LOOK_SECONDS
         while True:
-            time.sleep(LOOK_SECONDS)
-            if self._signature() in (None, self._seen):
-                continue
-            try:
-                self._take_over(open_studies(self.options, self._access()))
-            except UserError as error:
-                logger.error("the new scores cannot be taken over yet: %s", error)
-            except Exception:
-                logger.exception("the new scores cannot be taken over yet")
+            time.sleep(pause)
+            pause = self._looked(pause)
+
+    def _looked(self, pause: float) -> float:
+        """Look once; seconds until the next time, ever more where the new scores cannot be taken over: each try lists
+        the images anew, and asks a PACS for all of them."""
+        if self._signature() in (None, self._seen):
+            return LOOK_SECONDS
+        try:
+            self._take_over(open_studies(self.options, self._access()))
+        except UserError as error:
+            logger.error("the new scores cannot be taken over yet: %s", error)
+        except Exception:
+            logger.exception("the new scores cannot be taken over yet")
+        else:
+            return LOOK_SECONDS
+        return min(2 * pause, LONGEST_PAUSE)

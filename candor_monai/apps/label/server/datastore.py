@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import tempfile
 import threading
 import time
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from monailabel.interfaces.datastore import Datastore, DefaultLabelTag
 from ....data.cohort import Cohort
 from ....utils import DecodeError, UserError
 from ..desk import LabelDesk, Saved
-from ..readings import LARGEST_BYTES
+from ..readings import LARGEST_BYTES, parse_json
 from ..studies import image_file, series_of, uids_of
 from .answers import not_found, refused
 
@@ -27,6 +27,50 @@ logger = logging.getLogger(__name__)
 
 FINAL = DefaultLabelTag.FINAL.value
 STATUS_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Images:
+    """The images that are served at one moment: a request looks at one of these, whatever is listed meanwhile.
+
+    Args:
+        cohort: the images.
+        rows: image id -> its row in the cohort.
+        series: of a PACS, SeriesInstanceUID of a series of one image -> that image.
+    """
+
+    cohort: Cohort
+    rows: dict[str, int]
+    series: dict[str, str]
+
+    @classmethod
+    def of(cls, cohort: Cohort) -> Images:
+        """The images of a cohort."""
+        rows = {str(image_id): row for row, image_id in enumerate(cohort.records["image_id"])}
+        return cls(cohort, rows, {uid: images[0] for uid, images in series_of(cohort).items() if len(images) == 1})
+
+    def known(self, image_id: Any) -> str:
+        """The id of an image; for a PACS also the SeriesInstanceUID of a series of one image, which viewers use.
+
+        Raises:
+            HTTPException: 404: there is no such image.
+        """
+        if isinstance(image_id, str):
+            if image_id in self.rows:
+                return image_id
+            if image_id in self.series:
+                return self.series[image_id]
+        shown = repr(image_id)
+        raise not_found(f"there is no image {shown if len(shown) < 120 else shown[:120] + '…'} in this datastore")
+
+    def row(self, image_id: Any) -> int:
+        """The image's row in the cohort; HTTPException 404 where there is none."""
+        return self.rows[self.known(image_id)]
+
+    def path_told(self, image_id: Any) -> str:
+        """Where the image is, without fetching it."""
+        image = str(self.cohort.records["image"].iat[self.row(image_id)])
+        return image if self.cohort.root is None else str(self.cohort.root / image)
 
 
 class CandorDatastore(Datastore):
@@ -53,29 +97,18 @@ class CandorDatastore(Datastore):
 
     def use(self, cohort: Cohort) -> None:
         """Serve these images from now on."""
-        rows = {str(image_id): row for row, image_id in enumerate(cohort.records["image_id"])}
-        series = {uid: images[0] for uid, images in series_of(cohort).items() if len(images) == 1}
+        images = Images.of(cohort)
         with self._lock:
-            self.cohort, self.rows, self._series = cohort, rows, series
-            self._status = None
+            self.images, self._status = images, None
+
+    @property
+    def cohort(self) -> Cohort:
+        """The cohort of the images that are served now."""
+        return self.images.cohort
 
     def known(self, image_id: Any) -> str:
-        """The id of an image; for a PACS also the SeriesInstanceUID of a series of one image, which viewers use.
-
-        Raises:
-            HTTPException: 404: there is no such image.
-        """
-        if isinstance(image_id, str):
-            if image_id in self.rows:
-                return image_id
-            if image_id in self._series:
-                return self._series[image_id]
-        shown = repr(image_id)
-        raise not_found(f"there is no image {shown if len(shown) < 120 else shown[:120] + '…'} in this datastore")
-
-    def row(self, image_id: Any) -> int:
-        """The image's row in the cohort; HTTPException 404 where there is none."""
-        return self.rows[self.known(image_id)]
+        """The id of an image that is served now; HTTPException 404 where there is none."""
+        return self.images.known(image_id)
 
     # ---- images
 
@@ -92,7 +125,7 @@ class CandorDatastore(Datastore):
         self._description = description
 
     def list_images(self) -> list[str]:
-        return list(self.rows)
+        return list(self.images.rows)
 
     def get_labeled_images(self, label_tag: str | None = None, labels: list[str] | None = None) -> list[str]:
         return self.desk.labelled()
@@ -105,26 +138,28 @@ class CandorDatastore(Datastore):
 
     def get_image_uri(self, image_id: str) -> str:
         """The image's file; of a PACS's image a kept copy, fetched where it is not there."""
+        images = self.images
         try:
-            return str(image_file(self.cohort, self.row(image_id)))
+            return str(image_file(images.cohort, images.row(image_id)))
         except (DecodeError, UserError) as error:
             raise refused(error) from error
 
     def there(self, image_id: str) -> bool:
-        """Whether the image's file is still there; of a PACS's image, which only asking could tell, it is assumed."""
-        row = self.row(image_id)
-        return self.cohort.open_image is not None or self.cohort.path(row).is_file()
+        """Whether the image is still one of these and its file still there; of a PACS's image, which only asking could
+        tell, the latter is assumed."""
+        images = self.images
+        row = images.rows.get(image_id)
+        return row is not None and (images.cohort.open_image is not None or images.cohort.path(row).is_file())
 
     def path_told(self, image_id: str) -> str:
         """Where the image is, without fetching it."""
-        image = str(self.cohort.records["image"].iat[self.row(image_id)])
-        return image if self.cohort.root is None else str(self.cohort.root / image)
+        return self.images.path_told(image_id)
 
     def get_image_info(self, image_id: str) -> dict[str, Any]:
         """What a client may know of an image before it is read: no label and no margin."""
-        row = self.row(image_id)
-        record = self.cohort.records.iloc[row]
-        info: dict[str, Any] = {"name": os.path.basename(str(record["image"])), "path": self.path_told(image_id)}
+        images = self.images
+        record = images.cohort.records.iloc[images.row(image_id)]
+        info: dict[str, Any] = {"name": os.path.basename(str(record["image"])), "path": images.path_told(image_id)}
         if self._pacs is not None:
             info |= {**uids_of(str(record["image"])), "name": f"{info['name']}.dcm"}
         info |= {name: record[name] for name in ("site", "view") if isinstance(record.get(name), str)}
@@ -132,7 +167,7 @@ class CandorDatastore(Datastore):
 
     def update_image_info(self, image_id: str, info: dict[str, Any]) -> None:
         """Nothing is kept: who was served what is in the label desk's own files already."""
-        self.row(image_id)
+        self.known(image_id)
 
     def add_image(self, image_id: str, image_filename: str, image_info: dict[str, Any]) -> str:
         raise refused(UserError("images come from the folder or PACS; put the file there and run the scoring method."))
@@ -153,7 +188,8 @@ class CandorDatastore(Datastore):
         try:
             with open(label_filename, "rb") as file:
                 document = file.read(LARGEST_BYTES + 1)
-            saved = self.desk.save(image, _with_parameters(document, label_info), client_id=_client(label_info))
+            content = _with_parameters(document, label_info)
+            saved = self.desk.save(image, content, client_id=_client(label_info))
         except UserError as error:
             raise refused(error) from error
         with self._lock:
@@ -213,10 +249,9 @@ class CandorDatastore(Datastore):
     # ---- the whole
 
     def datalist(self) -> list[dict[str, Any]]:
-        return [{"image": self.path_told(i), "label": str(self.desk.label_path(i))} for i in self._labelled_here()]
-
-    def _labelled_here(self) -> list[str]:
-        return [image for image in self.desk.labelled() if image in self.rows]
+        images = self.images
+        labelled = [image for image in self.desk.labelled() if image in images.rows]
+        return [{"image": images.path_told(i), "label": str(self.desk.label_path(i))} for i in labelled]
 
     def get_dataset_archive(self, limit_cases: int | None) -> str:
         """The labels as a cohort (a table of labels and ``cohort.yaml``) in a ZIP file; no images."""
@@ -242,7 +277,12 @@ class CandorDatastore(Datastore):
     def status(self) -> dict[str, Any]:
         status = self._counted()
         completed = int(status.get("labelled", 0))
-        return {"total": len(self.rows), "completed": completed, "label_tags": {FINAL: completed}, "candor": status}
+        return {
+            "total": len(self.images.rows),
+            "completed": completed,
+            "label_tags": {FINAL: completed},
+            "candor": status,
+        }
 
     def _counted(self) -> dict[str, Any]:
         """The desk's counts, asked for with every request; what other processes do shows a second late."""
@@ -255,7 +295,7 @@ class CandorDatastore(Datastore):
         """All images in the form of MONAI Label's own file."""
         labelled = set(self.desk.labelled())
         objects = {}
-        for image in self.rows:
+        for image in self.images.rows:
             labels = {FINAL: {"ext": ".json", "info": self.get_label_info(image, FINAL)}} if image in labelled else {}
             objects[image] = {"image": {"ext": "", "info": self.get_image_info(image)}, "labels": labels}
         return {"name": self._name, "description": self._description, "objects": objects}
@@ -271,8 +311,5 @@ def _with_parameters(document: bytes, info: dict[str, Any]) -> Any:
     selected = info.get("selected_by")
     if selected is None:
         return document
-    try:
-        content = json.loads(document)
-    except ValueError:
-        return document  # the desk tells what is wrong with it
+    content = parse_json(document, "the label")
     return {"selected_by": selected, **content} if isinstance(content, dict) else document
