@@ -61,9 +61,8 @@ def score_group(
             requests += _whole_group(observations, options, draw)
         for item in compared:
             requests += item.requests()
-    redraws = Redraws(observations, options, drawn, ks)
-    answers = search([*requests, *redraws.requests], [ks[-1]] * len(requests) + redraws.depths)
-    further = redraws.margins(answers[len(requests) :], search)
+    answers = search(requests, [ks[-1]] * len(requests))
+    further = Redraws(observations, options, drawn, ks).margins(search)
     cells, grid = [], []
     for draw, (compared, first), redrawn in zip(drawn, plans, further, strict=True):
         found = [answer.similarities for answer in answers[first : first + 2 + 2 * len(compared)]]

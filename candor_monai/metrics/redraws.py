@@ -27,7 +27,9 @@ Margins = dict[tuple[int, int], dict[int, np.ndarray]]
 
 # A listed neighbour costs about as much as so many scored pairs, and so many bytes while it is settled.
 _WORTH = 100
-_BYTES = 128
+_BYTES = 272
+# Bytes of a candidate and of a neighbour in a draw that is searched.
+_SEARCHED = 64
 # Draws that a thread of its own is worth.
 _FEWEST = 8
 _NOWHERE = np.int32(2**31 - 1)
@@ -62,55 +64,62 @@ class Redraws:
         ks: every k, ascending.
 
     Attributes:
-        requests: of the lists, to be answered with the others of the group.
-        depths: neighbours of each of these requests.
+        batches: places of the findings with lists, those together whose lists are made together.
     """
 
     def __init__(self, observations: Observations, options: Options, drawn: Sequence[Draw], ks: Sequence[int]) -> None:
         self._observations, self._options, self._drawn, self._ks = observations, options, drawn, ks
         self._codes = observations.units if options.by_patient else np.arange(len(observations))
-        self._listed: list[int] = []
-        self.requests: list[Request] = []
-        self.depths: list[int] = []
-        spare = options.memory_bytes
+        self.batches: list[list[int]] = []
+        self._depths: dict[int, list[int]] = {}
+        room = spare = options.memory_bytes // 2
         for place, draw in enumerate(drawn):
             if draw.reason or options.redraws == 1:
                 continue
             sides = (draw.rows_pos, draw.rows_neg)
             depths = [_depth(ks[-1], draw.n / len(side), len(side)) for side in sides]
             need = len(draw.queries) * sum(depths) * _BYTES
-            if _WORTH * sum(depths) < 2 * draw.n * (options.redraws - 1) and need <= spare:
+            if _WORTH * sum(depths) < 2 * draw.n * (options.redraws - 1) and need <= room:
+                if not self.batches or need > spare:
+                    self.batches.append([])
+                    spare = room
                 spare -= need
-                self._listed.append(place)
-                self.depths += depths
-                self.requests += [
-                    Request(draw.queries, side, same_code_pairs(self._codes, draw.queries, side)) for side in sides
-                ]
+                self.batches[-1].append(place)
+                self._depths[place] = depths
 
-    def margins(self, answers: Sequence[Neighbours], search: Search) -> list[Margins]:
+    def margins(self, search: Search) -> list[Margins]:
         """DM of every query in every further draw.
 
         Args:
-            answers: to ``requests``.
-            search: for what the lists do not answer.
+            search: for the lists, and for what they do not answer.
 
         Returns:
             for each finding, the margins of its further draws, in order.
         """
         done: list[_Redrawn] = []
         for place, draw in enumerate(self._drawn):
-            if draw.reason:
-                continue
-            lists = None
-            if place in self._listed:
-                first = 2 * self._listed.index(place)
-                lists = answers[first : first + 2]
-            done += self._of_finding(place, lists)
+            if not draw.reason and place not in self._depths:
+                done += self._of_finding(place, None)
+        for batch in self.batches:
+            answers = search(
+                [request for place in batch for request in self._requests(place)],
+                [depth for place in batch for depth in self._depths[place]],
+            )
+            for number, place in enumerate(batch):
+                done += self._of_finding(place, answers[2 * number : 2 * number + 2])
         self._search_open([one for one in done if one.open.any()], search)
         out: list[Margins] = [{} for _ in self._drawn]
         for one in done:
             out[one.place][one.redraw, one.n] = one.dm
         return out
+
+    def _requests(self, place: int) -> list[Request]:
+        """The lists of one finding: the queries against all positives, and against all negatives, of other codes."""
+        draw = self._drawn[place]
+        return [
+            Request(draw.queries, side, same_code_pairs(self._codes, draw.queries, side))
+            for side in (draw.rows_pos, draw.rows_neg)
+        ]
 
     def _of_finding(self, place: int, lists: Sequence[Neighbours] | None) -> list[_Redrawn]:
         """All further draws of one finding, in order; they are shared out over threads."""
@@ -171,15 +180,28 @@ class Redraws:
         return {k: compared.dm(similarities, k) for k in self._ks}
 
     def _search_open(self, unanswered: Sequence[_Redrawn], search: Search) -> None:
-        requests: list[Request] = []
+        """Search the draws' own sets, as many together as an eighth of the memory holds."""
+        batch: list[_Redrawn] = []
+        spare = self._options.memory_bytes // 8
         for one in unanswered:
-            compared = compare(self._observations, self._options, self._drawn[one.place], one.redraw, one.n)
-            requests += [request.of_queries(np.flatnonzero(one.open)) for request in compared.requests()]
-        if not requests:
-            return
+            need = 2 * (one.n + int(one.open.sum()) * self._ks[-1]) * _SEARCHED
+            if batch and need > spare:
+                self._search_batch(batch, search)
+                batch, spare = [], self._options.memory_bytes // 8
+            batch.append(one)
+            spare -= need
+        if batch:
+            self._search_batch(batch, search)
+
+    def _search_batch(self, batch: Sequence[_Redrawn], search: Search) -> None:
+        every = [compare(self._observations, self._options, self._drawn[o.place], o.redraw, o.n) for o in batch]
+        requests = [
+            request.of_queries(np.flatnonzero(one.open))
+            for one, compared in zip(batch, every, strict=True)
+            for request in compared.requests()
+        ]
         answers = search(requests, [self._ks[-1]] * len(requests))
-        for place, one in enumerate(unanswered):
-            compared = compare(self._observations, self._options, self._drawn[one.place], one.redraw, one.n)
+        for place, (one, compared) in enumerate(zip(batch, every, strict=True)):
             pair = []
             for answer in answers[2 * place : 2 * place + 2]:
                 values = np.zeros((len(one.open), self._ks[-1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -106,10 +107,30 @@ def test_every_draw_is_that_of_exact_neighbours_in_its_own_sets(options, monkeyp
 def test_lists_are_taken_where_they_pay():
     _, seen = cohort(3)
     few, many = (Options(k=3, sets="image", redraws=count, max_candidates=30) for count in (2, 4000))
-    assert not Redraws(seen, few, list(draws(seen, few)), [3]).requests
-    assert len(Redraws(seen, many, list(draws(seen, many)), [3]).requests) == 4
-    narrow = Options(k=3, sets="image", redraws=4000, max_candidates=30, memory_bytes=2**20)
-    assert len(Redraws(seen, narrow, list(draws(seen, narrow)), [3]).requests) == 2
+    assert Redraws(seen, few, list(draws(seen, few)), [3]).batches == []
+    assert Redraws(seen, many, list(draws(seen, many)), [3]).batches == [[0, 1]]
+    for memory, batches in ((7 * 2**20, [[0], [1]]), (2**22, [[1]])):  # the common finding's take 3.3 MB, the other's 1
+        narrow = replace(many, memory_bytes=memory)
+        assert Redraws(seen, narrow, list(draws(seen, narrow)), [3]).batches == batches
+
+
+def test_lists_of_several_batches_and_draws_searched_in_parts_give_the_same_bits(monkeypatch):
+    features, seen = cohort(5)
+    options = Options(k=3, sets="patient", redraws=40, max_candidates=30, memory_bytes=2**22)
+    monkeypatch.setattr(redraws, "_WORTH", 1)
+    asked, plain = [], search
+
+    def watched(rows, requests, ks, order, options, counts):
+        asked.append(len(requests))
+        return plain(rows, requests, ks, order, options, counts)
+
+    found = scored(features, seen, replace(options, memory_bytes=2**30))
+    monkeypatch.setitem(scored.__globals__, "search", watched)
+    narrow = scored(features, seen, options)
+    assert len(asked) > 4
+    assert max(asked[1:]) < 2 * 39
+    for one, two in zip(found[0], narrow[0], strict=True):
+        assert one.dm_redraws.tobytes() == two.dm_redraws.tobytes()
 
 
 def test_a_draw_without_a_query_asks_for_nothing():
@@ -120,7 +141,7 @@ def test_a_draw_without_a_query_asks_for_nothing():
     def search_nothing(requests, ks) -> list[Neighbours]:
         raise AssertionError("nothing is to be searched for")
 
-    assert made.margins([], search_nothing) == [{}]
+    assert made.margins(search_nothing) == [{}]
 
 
 def test_draws_made_when_asked_for_are_those_of_their_number():
