@@ -25,9 +25,9 @@ Search = Callable[[Sequence[Request], Sequence[int]], list[Neighbours]]
 #: (redraw, n) -> k -> DM of every query, shape (Q,), float64; NaN where fewer than k candidates are left.
 Margins = dict[tuple[int, int], dict[int, np.ndarray]]
 
-# A listed neighbour costs about as much as so many scored pairs, and so many bytes while it is settled.
+# A listed neighbour costs about as much as so many scored pairs; and its bytes, while it is looked for and then.
 _WORTH = 100
-_BYTES = 272
+_FOUND_BYTES, _KEPT_BYTES = 512, 16
 # Bytes of a candidate and of a neighbour in a draw that is searched.
 _SEARCHED = 64
 # Draws that a thread of its own is worth.
@@ -64,28 +64,23 @@ class Redraws:
         ks: every k, ascending.
 
     Attributes:
-        batches: places of the findings with lists, those together whose lists are made together.
+        depths: place of each finding with lists -> neighbours of its queries in them, positives and negatives.
     """
 
     def __init__(self, observations: Observations, options: Options, drawn: Sequence[Draw], ks: Sequence[int]) -> None:
         self._observations, self._options, self._drawn, self._ks = observations, options, drawn, ks
         self._codes = observations.units if options.by_patient else np.arange(len(observations))
-        self.batches: list[list[int]] = []
-        self._depths: dict[int, list[int]] = {}
-        room = spare = options.memory_bytes // 2
+        self.depths: dict[int, list[int]] = {}
+        spare = options.memory_bytes // 4
         for place, draw in enumerate(drawn):
             if draw.reason or options.redraws == 1:
                 continue
             sides = (draw.rows_pos, draw.rows_neg)
             depths = [_depth(ks[-1], draw.n / len(side), len(side)) for side in sides]
-            need = len(draw.queries) * sum(depths) * _BYTES
-            if _WORTH * sum(depths) < 2 * draw.n * (options.redraws - 1) and need <= room:
-                if not self.batches or need > spare:
-                    self.batches.append([])
-                    spare = room
+            need = len(draw.queries) * sum(depths) * _KEPT_BYTES
+            if _WORTH * sum(depths) < 2 * draw.n * (options.redraws - 1) and need <= spare:
                 spare -= need
-                self.batches[-1].append(place)
-                self._depths[place] = depths
+                self.depths[place] = depths
 
     def margins(self, search: Search) -> list[Margins]:
         """DM of every query in every further draw.
@@ -97,29 +92,43 @@ class Redraws:
             for each finding, the margins of its further draws, in order.
         """
         done: list[_Redrawn] = []
+        lists = self._lists(search)
         for place, draw in enumerate(self._drawn):
-            if not draw.reason and place not in self._depths:
-                done += self._of_finding(place, None)
-        for batch in self.batches:
-            answers = search(
-                [request for place in batch for request in self._requests(place)],
-                [depth for place in batch for depth in self._depths[place]],
-            )
-            for number, place in enumerate(batch):
-                done += self._of_finding(place, answers[2 * number : 2 * number + 2])
+            if not draw.reason:
+                done += self._of_finding(place, lists.pop(place, None))
         self._search_open([one for one in done if one.open.any()], search)
         out: list[Margins] = [{} for _ in self._drawn]
         for one in done:
             out[one.place][one.redraw, one.n] = one.dm
         return out
 
-    def _requests(self, place: int) -> list[Request]:
-        """The lists of one finding: the queries against all positives, and against all negatives, of other codes."""
-        draw = self._drawn[place]
-        return [
-            Request(draw.queries, side, same_code_pairs(self._codes, draw.queries, side))
-            for side in (draw.rows_pos, draw.rows_neg)
-        ]
+    def _lists(self, search: Search) -> dict[int, list[Neighbours]]:
+        """Nearest positives and negatives, without those of the query's code, of each finding with lists.
+
+        They are looked for with as many queries at once as half of the memory allows.
+        """
+        room = self._options.memory_bytes // 2
+        batches: list[list[tuple[int, int, Request, int]]] = [[]]
+        spare = room
+        for place, depths in self.depths.items():
+            draw = self._drawn[place]
+            for label, (side, depth) in enumerate(zip((draw.rows_pos, draw.rows_neg), depths, strict=True)):
+                whole = Request(draw.queries, side, same_code_pairs(self._codes, draw.queries, side))
+                first = 0
+                while first < len(draw.queries):
+                    count = min(max(spare // (depth * _FOUND_BYTES), 1), len(draw.queries) - first)
+                    batches[-1].append((place, label, whole.of_queries(np.arange(first, first + count)), depth))
+                    spare -= count * depth * _FOUND_BYTES
+                    first += count
+                    if spare < depth * _FOUND_BYTES:
+                        batches.append([])
+                        spare = room
+        found: dict[tuple[int, int], list[Neighbours]] = {}
+        for batch in filter(None, batches):
+            answers = search([request for _, _, request, _ in batch], [depth for *_, depth in batch])
+            for (place, label, *_), answer in zip(batch, answers, strict=True):
+                found.setdefault((place, label), []).append(answer)
+        return {place: [_joined(found[place, label]) for label in (0, 1)] for place in self.depths}
 
     def _of_finding(self, place: int, lists: Sequence[Neighbours] | None) -> list[_Redrawn]:
         """All further draws of one finding, in order; they are shared out over threads."""
@@ -209,6 +218,13 @@ class Redraws:
                 pair.append(values)
             for k, dm in one.dm.items():
                 dm[one.open] = compared.dm(pair, k)[one.open]
+
+
+def _joined(parts: Sequence[Neighbours]) -> Neighbours:
+    """Lists of all queries, from those of some and the others."""
+    if len(parts) == 1:
+        return parts[0]
+    return Neighbours(np.concatenate([p.similarities for p in parts]), np.concatenate([p.rows for p in parts]))
 
 
 def _depth(k: int, share: float, members: int) -> int:
