@@ -23,6 +23,7 @@ from ..handlers.run_context import RunContext
 from ..metrics.draw import effective_labels, groups
 from ..metrics.observations import Observations
 from ..utils.errors import DecodeError, UserError
+from ..utils.names import on_one_line
 from ..utils.told import told_briefly
 from ..visualize.wording import many
 from .distributed import processes
@@ -56,7 +57,7 @@ class Check:
     message: str
 
     def __str__(self) -> str:
-        return f"[{self.status:>4}] {self.name}: {self.message}"
+        return on_one_line(f"[{self.status:>4}] {self.name}: {self.message}")
 
 
 def check_groups(cohort: Cohort, options: RunOptions) -> Iterator[Check]:
