@@ -20,9 +20,12 @@ from ..data.encode_loader import EncodeRecords
 from ..data.feature_store import FeatureStore
 from ..data.header_pool import read_headers
 from ..handlers.run_context import RunContext
+from ..metrics.draw import effective_labels, groups
 from ..metrics.observations import Observations
 from ..utils.errors import DecodeError, UserError
+from ..utils.names import on_one_line
 from ..utils.told import told_briefly
+from ..visualize.wording import many
 from .distributed import processes
 from .options import RunOptions
 
@@ -32,6 +35,9 @@ OK, NOTE, STOP = "ok", "note", "STOP"
 # Below these no statement against chance is made (measures.md, section 4).
 LEAST_CANDIDATES, LEAST_PATIENTS = 20, 10
 WARM_UP_IMAGES = 16
+# Cohorts of one's own: a public dataset without patient ids has none to name.
+OWN_DATA = ("table", "features", "dicomweb")
+NARROW = "where patients have several images the intervals are too narrow."
 # What a row of the feature store needs beside its feature, and the working files of the report: measured, rounded up.
 ROW_OVERHEAD_BYTES, REPORT_BYTES = 400, 50 << 20
 
@@ -51,22 +57,22 @@ class Check:
     message: str
 
     def __str__(self) -> str:
-        return f"[{self.status:>4}] {self.name}: {self.message}"
+        return on_one_line(f"[{self.status:>4}] {self.name}: {self.message}")
 
 
 def check_groups(cohort: Cohort, options: RunOptions) -> Iterator[Check]:
     """Images, positives and negatives of each finding in each matched group, and what that is too few for."""
     seen: Observations = cohort.observations()
     patients = seen.units
+    effective = effective_labels(seen, options.measure)
     for column, finding in enumerate(seen.findings):
-        labels = seen.labels[:, column]
+        labels = effective[:, column]
         if not (labels >= 0).any():
             yield Check(finding, NOTE, "no image has a label: not estimable.")
             continue
-        for code, group in enumerate(seen.group_names):
-            inside = seen.group == code
-            positive, negative = inside & (labels == 1), inside & (labels == 0)
-            counts = [int(positive.sum()), int(negative.sum())]
+        for group, rows, _ in groups(seen, options.measure.matched):
+            positive, negative = rows[labels[rows] == 1], rows[labels[rows] == 0]
+            counts = [len(positive), len(negative)]
             if not any(counts):
                 continue
             if options.measure.sets == "patient":
@@ -112,6 +118,28 @@ def check_cohort(cohort: Cohort) -> Iterator[Check]:
     )
     for row in cohort.describe()["expected"]:
         yield Check("cohort", OK if row["expected"] == row["found"] else NOTE, row["sentence"] + ".")
+
+
+def check_reading(cohort: Cohort) -> Iterator[Check]:
+    """What of the folder could not be looked into, and images whose patient is not known."""
+    for key, what, lack in (
+        ("unreadable_folders", "folder", "cannot be listed"),
+        ("unreadable_archives", "archive", "cannot be read"),
+    ):
+        names = cohort.counts.get(key) or []
+        if names:
+            shown = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+            yield Check("folder", NOTE, f"{many(len(names), what)} {lack}, the images inside are not seen: {shown}.")
+    unwritable = cohort.counts.get("names_not_utf8") or 0
+    if unwritable:
+        yield Check("folder", NOTE, f"{many(unwritable, 'file')} with a name that is not UTF-8 passed over: rename.")
+    unknown = int(cohort.records["patient_id"].isna().sum())
+    if 0 < unknown < len(cohort):
+        told = f"{unknown:,} of {len(cohort):,} images have no patient id: each counts as a patient of its own"
+        yield Check("patients", NOTE, f"{told}, and {NARROW}")
+    elif unknown and cohort.card.get("adapter") in OWN_DATA:
+        told = "no image has a patient id (--patient_column names it): each counts as a patient of its own"
+        yield Check("patients", NOTE, f"{told}, and {NARROW}")
 
 
 def check_codecs(cohort: Cohort, options: RunOptions) -> Iterator[Check]:
@@ -240,7 +268,7 @@ def run_doctor(
     if any(name in known_as for name in encoder.get("overlaps") or ()):
         checks.append(Check("encoder", NOTE, f"it was trained on {cohort.name}: its numbers there are flattered."))
     told_elsewhere = [*check_cohort(cohort), *check_groups(cohort, options)]  # results.json has these as rows
-    checks += told_elsewhere
+    checks += [*told_elsewhere, *check_reading(cohort)]
     stored_only = isinstance(context.store, ArrayStore)
     to_encode = 0 if stored_only else len(context.store.missing(context.image_ids, context.sources))
     checks += check_space(context, options, to_encode)

@@ -27,7 +27,7 @@ from ..handlers.run_context import RunContext
 from ..metrics.observations import Observations
 from ..metrics.options import Options as MeasureOptions
 from ..utils.errors import UserError
-from ..utils.names import unknown
+from ..utils.names import on_one_line, unknown
 from ..utils.plain_values import plain
 from ..utils.pseudonyms import read_key
 from ..utils.told import told_briefly
@@ -75,7 +75,7 @@ def open_cohort(options: RunOptions) -> Cohort:
         chosen |= {"write": False, "check_files": False}  # only a run writes: see prepare_data
     with processes().first_before_others("cohort"):  # the first may keep an index of headers that the others then read
         cohort = load_cohort(options.cohort, dataset_dir, **chosen)
-    logger.info("cohort %s: %d images, findings %s", cohort.name, len(cohort), ", ".join(cohort.findings))
+    logger.info("cohort %s: %d images, findings %s", cohort.name, len(cohort), on_one_line(", ".join(cohort.findings)))
     return cohort
 
 

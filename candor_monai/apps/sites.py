@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,19 @@ ALIKE = (
     *("k", "sets", "queries", "max_candidates", "roles", "matched"),
     *("isolated", "balance_removed", "exclude_same_patient", "shuffle_labels", "image_size", "decoding"),
 )
-ENCODER_ALIKE = ("weights", "processor", "feature_point")
+ENCODER_ALIKE = ("dimension", "weights", "processor", "feature_point")
 
 
 def read_sites(folders: Sequence[str | Path]) -> list[CellResults]:
     """Read the output folders of several sites' runs of one encoder or more.
 
     Raises:
-        UserError: a folder holds no results, or the sites measured something else.
+        UserError: a folder holds no results or files of two runs, or the sites measured something else.
     """
     cells = [read_cell(folder) for folder in folders]
     first = cells[0]
+    for cell in cells:
+        _check_companions(cell)
     for cell in cells[1:]:
         for name in ALIKE:
             if cell.results["options"].get(name) != first.results["options"].get(name):
@@ -91,8 +93,33 @@ def _task(cell: CellResults) -> str:
 
 
 def _of_encoder(cell: CellResults, name: str) -> Any:
-    """A part of the fingerprint of a cell's encoder; None where features were computed elsewhere."""
-    return (cell.results["encoders"][0].get("fingerprint") or {}).get(name)
+    """A part of the fingerprint of a cell's encoder; of features computed elsewhere the dimension alone is known."""
+    encoder = cell.results["encoders"][0]
+    return encoder.get(name) if name == "dimension" else (encoder.get("fingerprint") or {}).get(name)
+
+
+def _check_companions(cell: CellResults) -> None:
+    """The intervals of a cell rest on companions.npz: it must be of the run that wrote results.json.
+
+    Raises:
+        UserError: D or the number of queries differ.
+    """
+    for row in cell.rows:
+        if row["level"] != "finding" or row["D"] is None:
+            continue
+        kept = cell.companions.get(("finding", row["finding"], ""))
+        split = None if kept is None else kept.splits.get("D")
+        lost = split is None and row["D_total_lo"] is not None
+        if lost or (split is not None and not _alike(split, row)):
+            raise UserError(
+                f"{cell.folder}: companions.npz and results.json are of two runs (finding {row['finding']!r}): copy "
+                "both from one run's output."
+            )
+
+
+def _alike(split: SplitReplicates, row: Mapping[str, Any]) -> bool:
+    known = split.estimate is not None and abs(split.estimate - row["D"]) < 1e-9
+    return known and split.weight == row["n_queries"]
 
 
 def _pooled(encoder: str, finding: str, cells: Sequence[CellResults], sites: int) -> dict[str, Any]:

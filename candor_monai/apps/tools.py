@@ -248,7 +248,9 @@ def plan(
         gap = options.number(0.0)("difference", difference)
         found = plan_against_chance(theta, wanted, kind) if gap is None else plan_difference(theta, gap, wanted, kind)
     except ValueError as error:
-        raise error if isinstance(error, UserError) else UserError(str(error)) from error
+        if isinstance(error, UserError):
+            raise
+        raise UserError(str(error).replace("theta", "--D")) from error
     what = "from chance" if gap is None else f"from an encoder with D = {theta + gap:.3f}"
     alike = "" if gap is None else f", correlation of the encoders {kind.correlation:.2f}"
     print(

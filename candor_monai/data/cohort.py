@@ -188,8 +188,16 @@ class Cohort:
 
         Args:
             match_on: columns of ``records``; None takes those of the task.
+
+        Raises:
+            UserError: a column that does not exist, or one that names images or patients.
         """
-        return matched_groups(self.records, self.task.match_on if match_on is None else match_on)
+        chosen = self.task.match_on if match_on is None else match_on
+        for name in chosen:
+            if name in ("image_id", "image", "patient_id"):
+                kind = "patient" if name == "patient_id" else "image"
+                raise UserError(f"match_on: {name!r} differs from {kind} to {kind}, and so there is nothing to match.")
+        return matched_groups(self.records, chosen)
 
     def boxed(self) -> np.ndarray:
         """Whether an expert marked the finding in the image (box or mask), shape (N, F), bool."""

@@ -92,7 +92,7 @@ class CandorHandler:
         features, rows = self.rows.gathered() if self.features is None else present_features(self.features)
         if len(rows) < len(self.observations):
             missing = len(self.observations) - len(rows)
-            logger.warning("%d of %d images have no feature and are not scored", missing, len(self.observations))
+            logger.warning("%d of %d images have no feature or no label: not scored", missing, len(self.observations))
         if not len(rows):
             raise ValueError("no image has a feature: the engine's batches held none of the observations' indices.")
         return self.scorer(features, self.observations.take(rows), self.options)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ..utils.names import on_one_line
 from ..visualize.verdicts import reference
 from .rank_zero import RankZeroHandler
 
@@ -58,9 +59,10 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> str:
     for row in rows:
         if row["level"] == "group":
             continue
-        name = row["finding"] if row["level"] == "finding" else "all findings"
+        name = on_one_line(row["finding"]) if row["level"] == "finding" else "all findings"
         if row.get("D") is None:
-            notes.append(f"{name}: {row['status']}: {row.get('reason') or 'no reason given'}")
+            reason = on_one_line(row.get("reason") or "no reason given")
+            notes.append(f"{name}: {row['status']}: {reason}")
             continue
         lo, hi = row.get("D_total_lo"), row.get("D_total_hi")
         lines.append(

@@ -234,7 +234,7 @@ def _finding_part(observations: Observations, options: Options, finding: str, pa
     _part_names(row, [p.row["group"] for p in there], [p.row["group"] for p in with_positives if not p.events])
     units, positive_units = _joined(with_positives, "units"), _joined(with_positives, "positive_units")
     if not there or (row["missing"] and not options.pool_missing):
-        _not_pooled(row, bool(there), "no group has a query", f"groups not estimable: {row['missing']}")
+        _not_pooled(row, bool(there), _no_group(with_positives), f"groups not estimable: {row['missing']}")
         return Part(row, {}, units, positive_units, Companions())
     events = {name: sum(part.events[name] for part in there) for name in ("D", "ties", "D_all")}
     if all("common" in part.events for part in there):
@@ -249,6 +249,14 @@ def _finding_part(observations: Observations, options: Options, finding: str, pa
     companions = pool_companions([part.companions for part in there], row["clusters"])
     write_companions(row, companions)
     return Part(row, events, units, positive_units, companions)
+
+
+def _no_group(with_positives: Sequence[Part]) -> str:
+    """Why none of a finding's groups has a value: the reason of the group with the most positives."""
+    if not with_positives:
+        return "no image is positive"
+    largest = max(with_positives, key=lambda part: part.row["n_positive"])
+    return f"no group is estimable; {largest.row['group']}: {largest.row['reason'] or 'no query'}"
 
 
 def _task_part(observations: Observations, options: Options, parts: Sequence[Part]) -> Part:

@@ -36,6 +36,15 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
     return UserError(f"unknown {what} {name!r}.{hint} Known: {', '.join(names) or 'none'}.")
 
 
+def on_one_line(text: str) -> str:
+    r"""A text as a terminal may show it: line breaks, escapes and what turns its direction are written out.
+
+    >>> print(on_one_line("Edema\n\x1b[31mred"))
+    Edema\n\x1b[31mred
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def names_of(value: Any) -> tuple[str, ...]:
     """A list of names as a user may write it: one text, a list, or a tuple.
 

@@ -55,6 +55,8 @@ ENCODER_KEYS = (
     "trained_on",
     "fingerprint",
 )
+# Embeddings, overrides and isolates of text direction, made visible.
+_TURNING = {code: f"\u27e8U+{code:04X}\u27e9" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 COHORT_KEYS = ("title", "patients", "policy", "groups", "counts", "fingerprint")
 # What the page may lack in the estimate of its own size.
 RESERVE = 300_000
@@ -311,6 +313,11 @@ def _asset(name: str) -> str:
     return files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
 
 
+def _left_to_right(value: Any) -> Any:
+    """A text without the characters that turn the direction of what follows: a name could rewrite its sentence."""
+    return value.translate(_TURNING) if isinstance(value, str) else value
+
+
 @cache
 def _template() -> Any:
     import jinja2
@@ -318,6 +325,7 @@ def _template() -> Any:
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_asset),
         autoescape=True,
+        finalize=_left_to_right,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

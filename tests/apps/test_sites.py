@@ -99,6 +99,7 @@ def test_sites_whose_folders_are_called_alike_must_be_named(sites, tmp_path):
     ("old", "new", "told"),
     [
         ('"shuffle_labels": null', '"shuffle_labels": "image"', "option shuffle_labels is 'image'"),
+        ('"dimension": 6', '"dimension": 7', "encoder 'lite' has other dimension"),
         ('"dimension": 6', '"dimension": 6, "fingerprint": {"weights": "ab"}', "encoder 'lite' has other weights"),
     ],
 )
@@ -110,6 +111,20 @@ def test_a_control_or_another_encoder_of_the_same_name_is_refused(sites, tmp_pat
     (other / "results.json").write_text(text.replace(old, new))
     with pytest.raises(SystemExit, match=told):
         run_bundle("compare_sites", config="tools.yaml", results=[str(sites / "north"), str(other)])
+
+
+def test_companions_of_another_run_are_refused(sites, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(sites / "south", other)
+    shutil.copy(sites / "north/companions.npz", other)
+    with pytest.raises(SystemExit, match=r"other: companions\.npz .* of two runs \(finding 'Edema'\)"):
+        run_bundle("compare_sites", config="tools.yaml", results=[str(sites / "north"), str(other)])
+
+
+def test_an_unknown_finding_is_no_cause_of_itself(sites):
+    with pytest.raises(SystemExit, match="unknown finding") as told:
+        run_bundle("plan", config="tools.yaml", D=0.4, results=str(sites / "north"), finding="Nope")
+    assert told.value.__cause__.__cause__ is not told.value.__cause__
 
 
 def test_a_site_measured_otherwise_is_refused(sites, tmp_path):
@@ -171,7 +186,7 @@ def test_a_plan_takes_the_first_finding_whose_clustering_is_known(tmp_path, monk
 
 @pytest.mark.parametrize(
     "given, told",
-    [({}, "--D is needed"), ({"D": 0.5}, "theta is chance"), ({"D": 0.4, "difference": 0}, "difference is 0")],
+    [({}, "--D is needed"), ({"D": 0.5}, "--D is chance"), ({"D": 0.4, "difference": 0}, "difference is 0")],
 )
 def test_plans_that_cannot_be(given, told):
     with pytest.raises(SystemExit, match=told):

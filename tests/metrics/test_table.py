@@ -101,3 +101,18 @@ def test_queries_and_candidates_let_anyone_recompute():
             assert abs(nearest.mean() - item[name]) < 1e-12
         assert item["discordant"] == (item["dm"] > 0)
         assert abs(item["margin_bound"] - 0.5 * np.sqrt(2 - 2 * item["c_neg"])) < 1e-12
+
+
+def test_a_finding_without_a_value_says_why():
+    labels = np.zeros((40, 3), dtype=np.int8)
+    labels[:4, 1] = 1
+    labels[20:, 2] = 1
+    seen = Observations([f"i{i}" for i in range(40)], labels, ["none", "four", "one-sided"], group=np.arange(40) // 20)
+    features = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    rows = {
+        r["finding"]: r["reason"] for r in evaluate(features, seen, replace(PLAIN, k=5)).rows if r["level"] == "finding"
+    }
+    assert rows["none"] == "no image is positive"
+    assert rows["four"].startswith("no group is estimable; ")
+    assert "(4 positive and 16 negative images)" in rows["four"]
+    assert "(20 positive and 0 negative images)" in rows["one-sided"]

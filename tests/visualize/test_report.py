@@ -138,6 +138,14 @@ def test_markup_in_any_text_stays_text(tmp_path):
     assert sorted(set(page.tags)) == sorted(set(harmless.tags))
 
 
+def test_a_name_does_not_turn_the_sentence_around_it(tmp_path):
+    document = synthetic.three_encoders()
+    document["encoders"][0]["title"] = "An encoder \u202e whose name \u2067 turns"
+    text = write(tmp_path, document)
+    assert "An encoder \u27e8U+202E\u27e9 whose name \u27e8U+2067\u27e9 turns" in text
+    assert not {"\u202e", "\u2067"} & set(text)
+
+
 def test_patients_do_not_appear(tmp_path):
     document = synthetic.three_encoders()
     frames = synthetic.frames(document)

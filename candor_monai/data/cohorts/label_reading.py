@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,7 @@ def read_labels(
         if name is not None:
             roles[role] = name
     wanted = list(dict.fromkeys((*(source.match_on or ()), *names_of(covariates))))
+    _no_patients((*wanted, *(bins or {}), *(n for role, n in roles.items() if role != "patient")), roles.get("patient"))
     values = LabelValues.of(positive_values, negative_values, uncertain_values, blank_values, unknown_values)
     compared = [c for c in dict.fromkeys((*roles.values(), *wanted)) if c in columns]
     names = _findings(source, table, key, path, findings, values)
@@ -176,6 +177,16 @@ def read_labels(
         rows = wide_rows(table, key, names, compared, path.name, values)
     order = table[key].str.strip()
     return LabelTable(path, columns, key, order, roles, wanted, rows, site or source.name, dict(bins or {}))
+
+
+def _no_patients(names: Iterable[str], patient: str | None) -> None:
+    """Refuse patient ids as a covariate or a role of another kind: their values would be in every output."""
+    for name in names:
+        if name in (patient, "patient_id"):
+            raise UserError(
+                f"{name!r} holds patient ids: as a covariate, a site, a split or a view they would be in every output. "
+                "Match by something that many patients share; images of one patient are kept apart without it."
+            )
 
 
 def image_column_of(given: str | None, table: pd.DataFrame, path: Path) -> str:

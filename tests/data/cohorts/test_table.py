@@ -343,6 +343,23 @@ def test_join_by_path_rejects_a_broken_file_with_its_reason(hospital):
     assert cohort.rejected.set_index("image_id").loc["s2/broken.dcm", "stage"] == "header"
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"match_on": ["mrn"]},
+        {"match_on": ["patient_id"]},
+        {"covariates": ["mrn"]},
+        {"bins": {"mrn": [1, 2]}},
+        {"site_column": "mrn"},
+        {"view_column": "mrn"},
+    ],
+)
+def test_patient_ids_are_no_covariate(folder, options):
+    table(folder, "image,mrn,Edema\nx/a.png,7,1\nx/b.png,8,0\n")
+    with pytest.raises(UserError, match="holds patient ids"):
+        load(folder, patient_column="mrn", **options)
+
+
 def test_zipped_studies_are_read_where_they_lie(hospital):
     with zipfile.ZipFile(hospital / "s1.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for name in ("IM1", "IM2"):
