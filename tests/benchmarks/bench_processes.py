@@ -1,12 +1,14 @@
 """Throughput of several processes over that of one, each with one thread: of encoding, and of scoring by group.
 
-    python -m tests.benchmarks.bench_processes [--processes 2] [--images 256] [--turns 5]
+    python -m tests.benchmarks.bench_processes [--processes 2] [--images 256] [--turns 5] [--pin]
 
 Processes are forked from one warmed process and meet by gloo, as ``torchrun``'s do. Turns alternate between one and
 several in the same run; timed is from the first process's beginning of the work to the last one's end, without imports
 and without opening the cohort. Printed are the seconds of each turn, the ratio of the medians and of the best turns,
 and the same of processor time (what one process needs over what the busiest of several needs), which says how well
-the work is dealt out where other programs use the machine: wall time then says more about them. Nothing is decided.
+the work is dealt out where other programs use the machine: wall time then says more about them. With ``--pin`` every
+process has a core of its own, its decoding processes with it: else one process decodes on a core that several have
+not. Nothing is decided.
 """
 
 from __future__ import annotations
@@ -68,15 +70,18 @@ def watch(folder: Path) -> None:
     scoring.score_groups = score  # type: ignore[assignment]
 
 
-def turn(processes: int, run_id: str, options: dict[str, Any], scratch: Path) -> tuple[float, float]:
+def turn(processes: int, run_id: str, options: dict[str, Any], scratch: Path, pin: bool) -> tuple[float, float]:
     """Seconds from the first beginning to the last end, and processor seconds of the busiest process."""
     output, times = scratch / "eval", scratch / "times"
     for folder in (output, times):
         shutil.rmtree(folder, ignore_errors=True)
     times.mkdir()
+    cores = sorted(os.sched_getaffinity(0))
 
     def work(rank: int) -> None:
         watch(times)
+        if pin:
+            os.sched_setaffinity(0, {cores[rank]})
         run_bundle(run_id, FILES, output_dir=str(output), **options)
 
     if any(exit_codes(forked_ranks(processes, work), limit=3600)):
@@ -88,12 +93,13 @@ def turn(processes: int, run_id: str, options: dict[str, Any], scratch: Path) ->
     return max(end for _, _, end, _ in spans) - min(begin for _, begin, _, _ in spans), max(busy.values())
 
 
-def compare(name: str, processes: int, turns: int, run_id: str, options: dict[str, Any], scratch: Path) -> None:
+def compare(name: str, given: argparse.Namespace, run_id: str, options: dict[str, Any], scratch: Path) -> None:
     """Take turns and print."""
+    processes = given.processes
     taken: dict[int, list[tuple[float, float]]] = {1: [], processes: []}
-    for _ in range(turns):
+    for _ in range(given.turns):
         for count, found in taken.items():
-            found.append(turn(count, run_id, options, scratch))
+            found.append(turn(count, run_id, options, scratch, given.pin))
             wall, processor = found[-1]
             load = os.getloadavg()[0]
             print(f"{name}, {count} processes: {wall:.2f} s, processor {processor:.2f} s, load {load:.1f}", flush=True)
@@ -111,6 +117,7 @@ def main() -> None:
     parser.add_argument("--encoder", default="efficientnet_lite0")
     parser.add_argument("--groups", type=int, default=8)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--pin", action="store_true", help="a core for each process and what it starts")
     given = parser.parse_args()
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -120,13 +127,13 @@ def main() -> None:
         images = write_small_cohort(Path(scratch) / "images", given.images)
         encode = {**shared, "cohort": "table", "dataset_dir": str(images), "encoder": given.encoder}
         encode |= {"batch_size": 8, "decode_workers": 1}
-        compare("encoding", given.processes, given.turns, "encode", encode, Path(scratch))
+        compare("encoding", given, "encode", encode, Path(scratch))
         groups = Path(scratch) / "groups"
         groups.mkdir()
         write_groups(groups, given.groups, 400)
         score = {**shared, "cohort": "features", "dataset_dir": str(groups), "features": "features.npy"}
         score |= {"permutations": 999, "probe": False, "write_report": False}
-        compare("scoring", given.processes, given.turns, "score", score, Path(scratch))
+        compare("scoring", given, "score", score, Path(scratch))
 
 
 if __name__ == "__main__":
