@@ -343,7 +343,7 @@ def _above(
         peaks, limit = _peaks_and_limit(space, scores, error, k, floor)
     limit = np.where(long, greatest_score(scores.dtype), limit)
     hit = peaks >= limit
-    crowded = hit.sum(axis=0) > LONG + k
+    crowded = hit.sum(axis=0) > crowd(k)
     if crowded.any():
         long |= crowded
         hit &= ~crowded
@@ -374,6 +374,11 @@ def _peaks_and_limit(
     return peaks, floor_to(limit, scores.dtype)
 
 
+def crowd(k: int) -> int:
+    """More candidates than this that may be among the k nearest are too many near ties for the fast way."""
+    return k + max(LONG, k)
+
+
 def greatest_score(dtype: np.dtype) -> float | int:
     """Above every score."""
     return int(np.iinfo(dtype).max) if dtype.kind == "i" else np.inf
@@ -392,7 +397,7 @@ def _trim(space: SweepSpace, pieces: list[tuple[np.ndarray, ...]], count: int, k
     floor = kth_floor(query, least, count, k)
     keep = upper_bound(space, value, error) >= floor[query]
     query, candidate = query[keep], candidate[keep]
-    crowded = np.bincount(query, minlength=count) > LONG + k
+    crowded = np.bincount(query, minlength=count) > crowd(k)
     if crowded.any():
         long = long | crowded
         keep = ~crowded[query]
@@ -452,17 +457,17 @@ def _settle_long(
     (now tiny) error bound leaves is settled.
     """
     first, members, start = _distinct(rows, request.candidates, order)
+    candidates = request.candidates[first]
     space = SweepSpace(rows, request.candidates, "float64")
     excluded = np.zeros(len(request.candidates), bool)
     by = np.argsort(request.excluded[0], kind="stable")
     out_query, out_candidate = request.excluded[0][by], request.excluded[1][by]
-    part = space.candidates(request.candidates[first])
+    whole = space.candidates(candidates) if len(candidates) <= _PART else None
     width = max(1, _SCORES // 4 // max(len(first), 1))
     for chunk in range(0, len(queries), width):
         index = queries[chunk : chunk + width]
         operand = space.queries(request.queries[index])
-        scores = space.scores(part, operand).numpy().T
-        error = space.error(part, operand)
+        scores, error = _scores_and_error(space, candidates, whole, operand)
         counts.scored += scores.size
         for place, query in enumerate(index):
             low, high = np.searchsorted(out_query, (query, query + 1))
@@ -472,7 +477,7 @@ def _settle_long(
             want = min(k + spare, len(first))
             floor = np.partition(scores[place], len(first) - want)[len(first) - want] - 2 * error[place]
             chosen = np.flatnonzero(scores[place] >= floor)
-            exact = rows.similarities(np.full(len(chosen), request.queries[query]), request.candidates[first[chosen]])
+            exact = rows.similarities(np.full(len(chosen), request.queries[query]), candidates[chosen])
             counts.settled += len(chosen)
             best = _expand(exact, chosen, members, start, excluded, k + spare)
             row = request.candidates[best[0]]
@@ -480,6 +485,20 @@ def _settle_long(
             similarities[query, : len(by)] = best[1][by]
             found[query, : len(by)] = row[by]
             excluded[out_candidate[low:high]] = False
+
+
+def _scores_and_error(
+    space: SweepSpace, candidates: np.ndarray, whole: Operand | None, queries: Operand
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of all candidates, shape (queries, candidates), and their error bound; in parts where they are many."""
+    if whole is not None:
+        return space.scores(whole, queries).numpy().T, space.error(whole, queries)
+    scores, error = np.empty((len(queries), len(candidates))), np.zeros(len(queries))
+    for start in range(0, len(candidates), _PART):
+        part = space.candidates(candidates[start : start + _PART])
+        scores[:, start : start + _PART] = space.scores(part, queries).numpy().T
+        np.maximum(error, space.error(part, queries), out=error)
+    return scores, error
 
 
 def _distinct(

@@ -276,7 +276,7 @@ def _pick(
     served[served] = floor[served] > nb.upper_bound(space, kept.limit[served], kept.error[served])
     high = nb.upper_bound(space, kept.value[chosen], kept.error[local])
     stay = served[local] & (high >= floor[local])
-    crowded = np.bincount(local[stay], minlength=len(chunk)) > nb.LONG + k
+    crowded = np.bincount(local[stay], minlength=len(chunk)) > nb.crowd(k)
     stay &= ~crowded[local]
     asked = place_of_query >= 0
     return query[stay], candidate[stay], place_of_query[asked & (~served | crowded)]
