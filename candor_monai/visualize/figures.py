@@ -15,6 +15,7 @@ from .estimates import shown_rows
 from .pictures import as_rows_columns
 from .report_facts import untrained
 from .report_rows import MATRIX_FINDINGS, encoder_order
+from .results_files import remove_matching
 from .size_plot import sized_rows
 from .verdicts import is_ranked, reference, verdict
 from .wording import measure_name, number
@@ -270,11 +271,7 @@ def remove_figures(folder: str | Path, but: Collection[Path] = ()) -> None:
     Raises:
         OSError: a file cannot be removed.
     """
-    for stem in STEMS:
-        for suffix in SUFFIXES:
-            for path in Path(folder).glob(f"{stem}{suffix}"):
-                if path not in but:
-                    path.unlink(missing_ok=True)
+    remove_matching(folder, [f"{stem}{suffix}" for stem in STEMS for suffix in SUFFIXES], but)
 
 
 def file_stem(task: str) -> str:

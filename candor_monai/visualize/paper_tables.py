@@ -18,6 +18,7 @@ from .answer import summary_rows, tasks_of, titles
 from .estimates import findings_of, rows_of
 from .figures import file_stem
 from .report_facts import cohorts_of
+from .results_files import remove_matching
 from .table_files import SUFFIXES, TextTable, write_table
 from .verdicts import is_ranked
 
@@ -86,10 +87,7 @@ def remove_paper_tables(folder: str | Path, but: Collection[Path] = ()) -> None:
     Raises:
         OSError: a file cannot be removed.
     """
-    for suffix in SUFFIXES:
-        for path in Path(folder).glob(f"table_*{suffix}"):
-            if path not in but:
-                path.unlink(missing_ok=True)
+    remove_matching(folder, [f"table_*{suffix}" for suffix in SUFFIXES], but)
 
 
 def data_table(results: Mapping[str, Any]) -> TextTable:

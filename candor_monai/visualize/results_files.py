@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -112,3 +112,20 @@ def _refuse_constant(name: str) -> None:
 
 def _short(message: str, limit: int = 300) -> str:
     return message if len(message) <= limit else message[:limit] + " …"
+
+
+def remove_matching(folder: str | Path, patterns: Sequence[str], but: Collection[Path] = ()) -> None:
+    """Remove the files of a folder whose names match a pattern, such as those of results that are replaced.
+
+    Args:
+        folder: the folder; it need not be there.
+        patterns: as for :meth:`pathlib.Path.glob`.
+        but: files that stay.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    for pattern in patterns:
+        for path in Path(folder).glob(pattern):
+            if path not in but:
+                path.unlink(missing_ok=True)
