@@ -11,7 +11,7 @@ import pytest
 from candor_monai.data.file_index import FileIndex, find_root, find_table, inside
 from candor_monai.utils import UserError
 
-from .cohorts.trees import touch
+from .cohorts.trees import refuse_to_list, touch
 
 
 def test_presence_by_listing(tmp_path):
@@ -68,14 +68,7 @@ def test_unreadable_folders_are_recorded(tmp_path):
 
 def test_a_folder_that_cannot_be_listed_is_recorded(tmp_path, monkeypatch):
     touch(tmp_path, ["a/1", "b/1"])
-    real = os.scandir
-
-    def scandir(path):
-        if str(path).endswith("/a"):
-            raise PermissionError(13, "Permission denied")
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
+    refuse_to_list(monkeypatch, "/a")
     files = FileIndex(tmp_path)
     assert list(files.walk()) == ["b/1"]
     assert files.unreadable == ["a"]

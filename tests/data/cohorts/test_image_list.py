@@ -12,7 +12,7 @@ from candor_monai.data import load_cohort
 from candor_monai.utils import DecodeError, UserError
 from tests.data.test_header_index import dicom
 
-from .trees import png, reasons, touch
+from .trees import png, reasons, refuse_to_list, touch
 
 
 def test_folder_list_and_table(tmp_path):
@@ -66,14 +66,7 @@ def test_what_cannot_be_looked_into_is_a_row_with_a_reason(tmp_path, monkeypatch
     (tmp_path / "bad.zip").write_bytes(b"PK no archive")
     (tmp_path / "secret").mkdir()
     (tmp_path / "notes.txt").write_text("text")
-    scan = os.scandir
-
-    def refused(path):
-        if str(path).endswith("secret"):
-            raise PermissionError(13, "Permission denied")
-        return scan(path)
-
-    monkeypatch.setattr(os, "scandir", refused)
+    refuse_to_list(monkeypatch, "secret")
     cohort = load_cohort("image_list", tmp_path, headers=headers)
     assert cohort.records["image_id"].tolist() == ["b.png"]
     assert reasons(cohort) == {"bad.zip": "bad_archive", "secret": "unreadable"}

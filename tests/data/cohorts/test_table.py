@@ -15,7 +15,7 @@ from candor_monai.utils import UserError
 from tests.data.test_header_index import dicom
 from tests.support import SHARED, needs_shared
 
-from .trees import labels_of, reasons, touch
+from .trees import labels_of, reasons, refuse_to_list, touch
 
 
 def table(root, text, name="labels.csv"):
@@ -250,14 +250,7 @@ def test_empty_folder(tmp_path):
 
 
 def test_unreadable_folder_is_told(folder, monkeypatch):
-    real = os.scandir
-
-    def scandir(path):
-        if str(path).endswith("/y"):
-            raise PermissionError(13, "Permission denied")
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
+    refuse_to_list(monkeypatch, "/y")
     cohort = load(table(folder, "image,Edema\nx/a.png,1\nx/b.png,0\ny/c.png,0\n"))
     assert cohort.counts["unreadable_folders"] == ["y"]
     assert reasons(cohort) == {"y/c.png": "no_image"}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 
@@ -20,6 +22,18 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, object]], bom: bool = Fal
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(("\ufeff" if bom else "") + out.getvalue(), encoding="utf-8")
     return path
+
+
+def refuse_to_list(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    """Let folders whose path ends so not be listed, as it is with folders of other users."""
+    scan = os.scandir
+
+    def scandir(path):
+        if str(path).endswith(ending):
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
 
 
 def touch(root: Path, names: Iterable[str]) -> None:
