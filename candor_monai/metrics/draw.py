@@ -7,12 +7,13 @@ and exchanging the labels exchanges the sets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from .keyed_hash import keyed_first, keyed_rank, stable_fraction
+from .keyed_hash import KeyedRanks, keyed_first, keyed_rank, stable_fraction
 from .observations import Observations
 from .options import Options
 from .patient_exchange import exchangeable
@@ -321,7 +322,11 @@ def _too_few(observations: Observations, options: Options, n: int, positives: in
 
 
 class _DrawnSets(Sequence[tuple[np.ndarray, np.ndarray]]):
-    """(R⁺, R⁻) of each draw. The first is kept; a thousand further ones of many findings would fill the memory."""
+    """(R⁺, R⁻) of each draw. The first is kept; a thousand further ones of many findings would fill the memory.
+
+    The first is ranked by the keyed hash of (seed, task, finding, group, 0, image id). The further ones are ranked by a
+    hash of the same parts that costs less for each of many draws (:class:`.keyed_hash.KeyedRanks`).
+    """
 
     def __init__(
         self,
@@ -333,8 +338,10 @@ class _DrawnSets(Sequence[tuple[np.ndarray, np.ndarray]]):
     ) -> None:
         self._observations, self._options, self._cell, self._n = observations, options, cell, n
         self._sides = sides
-        self._digests: list[np.ndarray] | None = None
-        self._kept = self._drawn([observations.digests[rows] for rows in sides], 0)
+        self._ranks: list[KeyedRanks] | None = None
+        key = ("draw", *draw_key(observations, options, *cell, 0))
+        first = [partial(_keyed_first, observations.digests[rows], key) for rows in sides]
+        self._kept = self._first_units(sides[0], first[0]), self._first_units(sides[1], first[1])
 
     def __len__(self) -> int:
         return self._options.redraws
@@ -344,27 +351,37 @@ class _DrawnSets(Sequence[tuple[np.ndarray, np.ndarray]]):
             raise IndexError(f"there are {len(self)} draws, not {redraw + 1}")
         if not redraw:
             return self._kept
-        if self._digests is None:
-            self._digests = [self._observations.digests[rows] for rows in self._sides]
-        return self._drawn(self._digests, redraw)
-
-    def _drawn(self, digests: list[np.ndarray], redraw: int) -> tuple[np.ndarray, np.ndarray]:
-        key = draw_key(self._observations, self._options, *self._cell, redraw)
-        pos, neg = (self._first(rows, known, key) for rows, known in zip(self._sides, digests, strict=True))
+        if self._ranks is None:
+            key = ("further draws", *draw_key(self._observations, self._options, *self._cell, 0)[:-1])
+            self._ranks = [KeyedRanks(self._observations.digests[rows], *key) for rows in self._sides]
+        pos, neg = (
+            self._first_units(rows, partial(ranks.first, number=redraw))
+            for rows, ranks in zip(self._sides, self._ranks, strict=True)
+        )
         return pos, neg
 
-    def _first(self, rows: np.ndarray, digests: np.ndarray, key: tuple[str | int, ...]) -> np.ndarray:
+    def _first_units(self, rows: np.ndarray, first: Callable[[int], np.ndarray]) -> np.ndarray:
+        """The first n images, or the first images of the first n patients, in the order of a draw.
+
+        Args:
+            rows: images of one label.
+            first: number -> places among them of the first so many in the order of the draw.
+        """
         n = self._n
         if self._options.sets == "image":
-            return rows[keyed_first(digests, n, "draw", *key)]
+            return rows[first(n)]
         units = self._observations.units
         length = 2 * n
         while True:
-            ranked = rows[keyed_first(digests, length, "draw", *key)]
+            ranked = rows[first(length)]
             ranked = ranked[_first_of_code(units[ranked], len(self._observations.unit_names))]
             if len(ranked) >= n or length >= len(rows):
                 return ranked[:n]
             length *= 2
+
+
+def _keyed_first(digests: np.ndarray, key: tuple[str | int, ...], count: int) -> np.ndarray:
+    return keyed_first(digests, count, *key)
 
 
 def _first_of_code(codes: np.ndarray, count: int) -> np.ndarray:

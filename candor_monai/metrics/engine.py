@@ -61,8 +61,10 @@ def score_group(
             requests += _whole_group(observations, options, draw)
         for item in compared:
             requests += item.requests()
-    answers = search(requests, [ks[-1]] * len(requests))
-    further = Redraws(observations, options, drawn, ks).margins(search)
+    redraws = Redraws(observations, options, drawn, ks)
+    lists, depths = redraws.requests()
+    answers = search([*requests, *lists], [ks[-1]] * len(requests) + depths)
+    further = redraws.margins(answers[len(requests) :], search)
     cells, grid = [], []
     for draw, (compared, first), redrawn in zip(drawn, plans, further, strict=True):
         found = [answer.similarities for answer in answers[first : first + 2 + 2 * len(compared)]]
@@ -135,7 +137,7 @@ def _cell(
     for place, item in enumerate(compared[1:], start=2):
         if item.n == common:
             at_common = item.dm(found[2 * place : 2 * place + 2], options.k)[kept]
-    redraws = [dm[options.k][kept] for (_, n), dm in redrawn.items() if n == draw.n]
+    redraws = redrawn[draw.n][options.k][:, kept] if redrawn else np.empty((0, int(kept.sum())))
     ties = tie_rate(sides[2][own[kept]]) or 0.0
     tied = ties > options.tie_limit
     return Cell(
@@ -155,7 +157,7 @@ def _cell(
         dropped,
         at_common,
         None if at_common is None else common,
-        np.array(redraws).reshape(len(draw.sets) - 1, int(kept.sum())),
+        redraws,
     )
 
 
@@ -170,8 +172,7 @@ def _grid(
     """D at every k, set size and draw."""
     ks = sorted({options.k, *options.ks})
     first = {
-        (0, item.n): {k: item.dm(found[2 * place : 2 * place + 2], k) for k in ks}
-        for place, item in enumerate(compared)
+        item.n: {k: item.dm(found[2 * place : 2 * place + 2], k) for k in ks} for place, item in enumerate(compared)
     }
     sizes = [size for size in options.sizes if size < draw.n]
     plan = [(0, draw.n), *((0, size) for size in sizes if size == common)]
@@ -180,7 +181,8 @@ def _grid(
     own = draw.query_label == 1
     points = []
     for redraw, n in plan:
-        for k, dm in (redrawn[redraw, n] if redraw else first[0, n]).items():
+        for k in ks:
+            dm = redrawn[n][k][redraw - 1] if redraw else first[n][k]
             kept = own & np.isfinite(dm) & (n > k)
             points.append(GridPoint(draw.finding, draw.group, redraw, k, n, dm[kept]))
     return points

@@ -20,6 +20,10 @@ LONG = 512
 GROUP = 16
 _SCORES = 2**25
 _PART = 16384
+# Lists of more neighbours share few pairs with others.
+_FEW = 64
+# Places of a table that is sorted at once.
+_TABLE = 2**20
 
 
 @dataclass(frozen=True)
@@ -193,23 +197,35 @@ def settle_together(
     """
     query_row = [request.queries[short.query] for request, short in zip(requests, listed, strict=True)]
     found_row = [request.candidates[short.candidate] for request, short in zip(requests, listed, strict=True)]
-    pairs = np.concatenate(query_row) * len(rows) + np.concatenate(found_row)
-    distinct, back = np.unique(pairs, return_inverse=True)
-    exact = rows.similarities(*np.divmod(distinct, len(rows)))[back]
-    counts.settled += len(distinct)
-    used = np.zeros(len(distinct), bool)
-    out, start = [], 0
-    for request, short, k, row in zip(requests, listed, ks, found_row, strict=True):
-        here = slice(start, start + len(row))
+    exact: dict[int, np.ndarray] = {}
+    few = [place for place, k in enumerate(ks) if k <= _FEW]
+    if few:
+        pairs = np.concatenate([query_row[place] * len(rows) + found_row[place] for place in few])
+        distinct, back = np.unique(pairs, return_inverse=True)
+        settled = rows.similarities(*np.divmod(distinct, len(rows)))
+        counts.settled += len(distinct)
+        ends = np.cumsum([len(found_row[place]) for place in few])
+        parts = dict(zip(few, np.split(back, ends[:-1]), strict=True))
+        exact = {place: settled[part] for place, part in parts.items()}
+        used = np.zeros(len(distinct), bool)
+    out = []
+    for place, (request, short, k) in enumerate(zip(requests, listed, ks, strict=True)):
         similarities = np.full((len(request.queries), k), -np.inf)
         found = np.full((len(request.queries), k), -1, np.int64)
-        used[back[here][_largest(short.query, row, exact[here], order, similarities, found)]] = True
+        if place in exact:
+            chosen = _largest(short.query, found_row[place], exact[place], order, similarities, found)
+            used[parts[place][chosen]] = True
+        else:
+            values = rows.similarities(query_row[place], found_row[place])
+            _largest_of_many(short.query, found_row[place], values, order, similarities, found)
+            counts.settled += len(values)
+            counts.undecided += len(values) - int((found >= 0).sum())
         if len(short.long):
             counts.long += len(short.long)
             _settle_long(rows, request, short.long, k, order, counts, similarities, found)
         out.append(Neighbours(similarities, found))
-        start += len(row)
-    counts.undecided += int((~used).sum())
+    if few:
+        counts.undecided += int((~used).sum())
     return out
 
 
@@ -439,6 +455,35 @@ def _largest(
     similarities[query[keep], place[keep]] = exact[keep]
     found[query[keep], place[keep]] = row[keep]
     return by[keep]
+
+
+def _largest_of_many(
+    query: np.ndarray,
+    row: np.ndarray,
+    exact: np.ndarray,
+    order: np.ndarray,
+    similarities: np.ndarray,
+    found: np.ndarray,
+) -> None:
+    """:func:`_largest` for long lists: a table with a line a query is sorted much faster."""
+    k = similarities.shape[1]
+    number = np.bincount(query, minlength=len(similarities))
+    place = np.arange(len(query)) - np.repeat(np.cumsum(number) - number, number)
+    lines = max(1, _TABLE // max(1, int(number.max(initial=0))))
+    for first in range(0, len(similarities), lines):
+        last = min(first + lines, len(similarities))
+        low, high = np.searchsorted(query, (first, last))
+        shape = last - first, max(k, int(number[first:last].max(initial=0)))
+        values, member = np.full(shape, np.inf), np.full(shape, -1, np.int64)
+        values[query[low:high] - first, place[low:high]] = -exact[low:high]
+        member[query[low:high] - first, place[low:high]] = row[low:high]
+        by = np.argsort(values, axis=1)
+        values = np.take_along_axis(values, by, axis=1)
+        member = np.take_along_axis(member, by, axis=1)
+        equal = (values[:, 1:] == values[:, :-1]) & (member[:, 1:] >= 0) & (member[:, :-1] >= 0)
+        for line in np.flatnonzero(equal.any(axis=1)):
+            member[line] = member[line][np.lexsort((order[member[line]], values[line]))]
+        similarities[first:last], found[first:last] = -values[:, :k], member[:, :k]
 
 
 def _settle_long(

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 LANES = 64
-# Pairs computed together: three temporaries of 128 rows stay in a second-level cache.
-_PAIRS = 128
+# Pairs computed together.
+_PAIRS = 64
+_NORMS = 1024
 _ROWS = 8192
 
 
@@ -43,23 +44,57 @@ def fixed_order_dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     for name, rows in (("left", left), ("right", right)):
         if rows.dtype != np.float32:
             raise ValueError(f"{name} has dtype {rows.dtype}, not float32")
-    width = left.shape[1]
-    sums = np.zeros((len(left), LANES))
-    first = min(width, LANES)
-    np.multiply(left[:, :first], right[:, :first], out=sums[:, :first], dtype=np.float64)
-    products = np.empty_like(sums)
-    for start in range(LANES, width, LANES):
-        count = min(LANES, width - start)
-        part = products[:, :count]
-        np.multiply(left[:, start : start + count], right[:, start : start + count], out=part, dtype=np.float64)
-        np.add(sums[:, :count], part, out=sums[:, :count])
-    # Halved along the first axis of the transpose, where each step is one long vector addition.
-    lanes = np.ascontiguousarray(sums.T)
-    half = LANES
-    while half > 1:
-        half //= 2
-        lanes[:half] += lanes[half : 2 * half]
-    return lanes[0]
+    out = np.empty(len(left))
+    lanes = _Lanes(left.shape[1])
+    for start in range(0, len(left), _PAIRS):
+        there = slice(start, start + _PAIRS)
+        out[there] = lanes.dot(left[there], right[there])
+    return out
+
+
+class _Lanes:
+    """Products of up to `_PAIRS` pairs of rows, in buffers that stay in a second-level cache.
+
+    Element j + 64·p of a row lies in part p and lane j, so that every step is one addition of long vectors. What a last
+    part lacks is 0, which changes no sum.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._whole = width // LANES
+        parts = -(-width // LANES)
+        self._left, self._right = np.zeros((2, parts, _PAIRS, LANES))
+        self._sums = np.empty((LANES, _PAIRS))
+
+    def dot(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Row-wise products, shape (pairs,), float64, overwritten by the next call.
+
+        Args:
+            left: shape (pairs, d), float32, or (1, d): the same for all.
+            right: shape (pairs, d), float32.
+        """
+        first, second = self._spread(left, self._left), self._spread(right, self._right)
+        np.multiply(first, second, out=second)
+        sums = second[0]
+        for part in second[1:]:
+            np.add(sums, part, out=sums)
+        # Halved along the first axis of the transpose, where each step is one long vector addition.
+        lanes = self._sums[:, : len(right)]
+        np.copyto(lanes, sums.T)
+        half = LANES
+        while half > 1:
+            half //= 2
+            np.add(lanes[:half], lanes[half : 2 * half], out=lanes[:half])
+        return lanes[0]
+
+    def _spread(self, rows: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """Rows as float64, shape (parts, rows, lanes)."""
+        count, whole = len(rows), self._whole
+        parts = rows[:, : whole * LANES].reshape(count, whole, LANES)
+        np.copyto(out[:whole, :count], parts.transpose(1, 0, 2))
+        rest = rows.shape[1] - whole * LANES
+        if rest:
+            out[whole, :count, :rest] = rows[:, whole * LANES :]
+        return out[:, :count]
 
 
 class FeatureRows:
@@ -108,8 +143,8 @@ class FeatureRows:
     def norms(self, rows: np.ndarray) -> np.ndarray:
         """Norms of rows, the root of the dot product with itself in the fixed order, shape of ``rows``, float64."""
         missing = np.unique(rows[np.isnan(self._norms[rows])])
-        for start in range(0, len(missing), _PAIRS):
-            part = missing[start : start + _PAIRS]
+        for start in range(0, len(missing), _NORMS):
+            part = missing[start : start + _NORMS]
             taken = self.array[part]
             self._norms[part] = np.sqrt(fixed_order_dot(taken, taken))
         return self._norms[rows]
@@ -137,9 +172,17 @@ class FeatureRows:
         out = np.empty(len(left))
 
         def fill(span: tuple[int, int]) -> None:
+            lanes, taken = _Lanes(self.dimension), np.empty((2, _PAIRS, self.dimension), np.float32)
             for start in range(span[0], span[1], _PAIRS):
                 stop = min(start + _PAIRS, span[1])
-                out[start:stop] = fixed_order_dot(self.array[left[start:stop]], self.array[right[start:stop]])
+                one, other = left[start:stop], right[start:stop]
+                # Pairs come by query, so that often all of them have the same left row.
+                one = one[:1] if bool((one == one[0]).all()) else one
+                rows = [
+                    np.take(self.array, some, axis=0, out=room[: len(some)], mode="clip")
+                    for some, room in zip((one, other), taken, strict=True)
+                ]
+                out[start:stop] = lanes.dot(*rows)
 
         in_threads(fill, len(left), _PAIRS)
         return out / scale

@@ -27,7 +27,9 @@ _SHARE = 0.1
 # With more neighbours than this of so many candidates, what would be kept for all requests is too much.
 _DEEP = 128
 _PART = 4096
-_QUERIES = 4096
+_QUERIES, _FEWEST_QUERIES = 4096, 256
+# Bytes of a kept candidate, at their peak.
+_KEPT_BYTES = 96
 _SAMPLE = 8192
 
 
@@ -70,7 +72,7 @@ class _Pool:
     """Operands of a group: every query once, and every candidate once where the memory allows."""
 
     def __init__(self, rows: FeatureRows, requests: Sequence[Request], options: Options) -> None:
-        self.rows = rows
+        self.rows, self.options = rows, options
         self.members = union([request.candidates for request in requests], len(rows))
         self.space = SweepSpace(rows, self.members, choose_precision(options.precision))
         size = len(self.members) * (rows.dimension + 3) * self.space.dtype.itemsize
@@ -138,7 +140,7 @@ class _Kept:
     Attributes:
         query: place among the queries of the pass, shape (S,), int64, ascending.
         member: place among the candidates of the pass, shape (S,), int64.
-        value: stored score, shape (S,), float64.
+        value: stored score, shape (S,), float64, falling within a query.
         limit: score limit of each query, shape (V,), float64; +inf where the query is not served.
         error: bound of each query, shape (V,), float64.
     """
@@ -149,22 +151,32 @@ class _Kept:
     limit: np.ndarray
     error: np.ndarray
 
+    def above(self, limit: np.ndarray) -> _Kept:
+        """Those that reach a higher limit of each query."""
+        limit = np.maximum(limit, self.limit)
+        stay = self.value >= limit[self.query]
+        return _Kept(self.query[stay], self.member[stay], self.value[stay], limit, self.error)
+
 
 def _shared_pass(pool: _Pool, requests: Sequence[Request], ks: Sequence[int], counts: Counts) -> list[Shortlist]:
     members = union([request.candidates for request in requests], len(pool.rows))
     asked = union([request.queries for request in requests], len(pool.rows))
-    # A few are found among three times as many, many among little more.
-    needed = max(
-        min(3 * k, k + 9 * np.sqrt(k)) / len(request.candidates) for request, k in zip(requests, ks, strict=True)
-    )
-    want = int(np.ceil(needed * len(members))) + 32
+    place_of_row = np.full(len(pool.rows), -1)
+    place_of_row[members] = np.arange(len(members))
+    wants = [_wanted(k, len(request.candidates), len(members)) for request, k in zip(requests, ks, strict=True)]
+    # Short lists are picked from what is above a limit of their own, not from all that long ones need.
+    most = max(wants)
+    fewer = max((want for want in wants if 4 * want < most), default=most)
+    at_once = pool.options.memory_bytes // 4 // (_KEPT_BYTES * most)
+    at_once = min(max(at_once, _FEWEST_QUERIES), _QUERIES)
     pieces: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in requests]
     open_queries: list[list[np.ndarray]] = [[] for _ in requests]
-    for start in range(0, len(asked), _QUERIES):
-        chunk = asked[start : start + _QUERIES]
-        kept = _keep(pool, members, chunk, want, counts)
-        for place, (request, k) in enumerate(zip(requests, ks, strict=True)):
-            query, candidate, unserved = _pick(pool.space, request, members, chunk, kept, k)
+    for start in range(0, len(asked), at_once):
+        chunk = asked[start : start + at_once]
+        kept = _keep(pool, members, chunk, sorted({fewer, most}), counts)
+        for place, (request, k, want) in enumerate(zip(requests, ks, wants, strict=True)):
+            above = kept[0] if want <= fewer else kept[-1]
+            query, candidate, unserved = _pick(pool.space, request, place_of_row, len(members), chunk, above, k)
             pieces[place].append((query, candidate))
             open_queries[place].append(unserved)
     out = []
@@ -183,11 +195,19 @@ def _shared_pass(pool: _Pool, requests: Sequence[Request], ks: Sequence[int], co
     return out
 
 
-def _keep(pool: _Pool, members: np.ndarray, chunk: np.ndarray, want: int, counts: Counts) -> _Kept:
-    """One pass over the candidates, in blocks."""
+def _wanted(k: int, candidates: int, members: int) -> int:
+    """Members of the pass to keep, so that k of so many candidates are among them.
+
+    A few are found among three times as many, many among little more.
+    """
+    return int(np.ceil(min(3 * k, k + 9 * np.sqrt(k)) / candidates * members)) + 32
+
+
+def _keep(pool: _Pool, members: np.ndarray, chunk: np.ndarray, wants: Sequence[int], counts: Counts) -> list[_Kept]:
+    """One pass over the candidates, in blocks: what is kept to find so many of each query, for each of ``wants``."""
     space = pool.space
     queries = pool.queries(chunk)
-    raw_limit = _limits(pool, members, queries, want, counts)
+    *higher, raw_limit = _limits(pool, members, queries, wants, counts)
     most = nb.greatest_score(raw_limit.dtype)
     number = np.zeros(len(chunk), np.int64)
     error = np.zeros(len(chunk))
@@ -210,28 +230,33 @@ def _keep(pool: _Pool, members: np.ndarray, chunk: np.ndarray, want: int, counts
         which, place = np.nonzero(above)
         pieces.append((query[which], start + member[which, place], inside[which, place]))
         number += np.bincount(query[which], minlength=len(chunk))
-        raw_limit[number > 16 * want] = most
+        raw_limit[number > 16 * wants[-1]] = most
     query, member, value = (np.concatenate(column) for column in zip(*pieces, strict=True))
     keep = raw_limit[query] != most
-    query, member, value = query[keep], member[keep], value[keep]
-    by = np.argsort(query, kind="stable")
-    limit = nb.raw_values(raw_limit)
-    limit[raw_limit == most] = np.inf
-    return _Kept(query[by], member[by], nb.raw_values(value[by]), limit, error)
+    query, member, value = by_query_and_value(query[keep], member[keep], value[keep])
+    limits = [nb.raw_values(limit) for limit in (*higher, raw_limit)]
+    for limit in limits:
+        limit[raw_limit == most] = np.inf
+    kept = _Kept(query, member, nb.raw_values(value), limits.pop(), error)
+    return [*(kept.above(limit) for limit in limits), kept]
 
 
-def _limits(pool: _Pool, members: np.ndarray, queries: Operand, want: int, counts: Counts) -> np.ndarray:
-    """A score limit that about ``want`` candidates of each query reach, estimated from a sample of them."""
+def _limits(
+    pool: _Pool, members: np.ndarray, queries: Operand, wants: Sequence[int], counts: Counts
+) -> list[np.ndarray]:
+    """Score limits that about so many candidates of each query reach, estimated from a sample of them."""
     step = max(1, len(members) // _SAMPLE)
     sample = members[::step]
     part = pool.candidates(sample)
     table = _raw_scores(part, queries, torch.empty((len(sample), len(queries)), dtype=pool.space.dtype))
     counts.scored += table.size
     peaks = np.ascontiguousarray(_peaks(table).T)
-    place = max(0, len(peaks[0]) - max(4, round(want * len(sample) / len(members))))
-    limit = np.partition(peaks, place, axis=1)[:, place]
+    places = [max(0, len(peaks[0]) - max(4, round(want * len(sample) / len(members)))) for want in wants]
+    peaks.partition(sorted(set(places)), axis=1)
+    limits = [peaks[:, place] for place in places]
     # bfloat16 bits compare as whole numbers only above zero; a query with a lower limit is not served.
-    return np.where(limit > 0, limit, nb.greatest_score(limit.dtype)).astype(limit.dtype)
+    most = nb.greatest_score(peaks.dtype)
+    return [np.where(limit > 0, limit, most).astype(limit.dtype) for limit in limits]
 
 
 def _raw_scores(part: Operand, queries: Operand, scores: torch.Tensor) -> np.ndarray:
@@ -250,14 +275,20 @@ def _peaks(table: np.ndarray) -> np.ndarray:
 
 
 def _pick(
-    space: SweepSpace, request: Request, members: np.ndarray, chunk: np.ndarray, kept: _Kept, k: int
+    space: SweepSpace,
+    request: Request,
+    place_of_row: np.ndarray,
+    members: int,
+    chunk: np.ndarray,
+    kept: _Kept,
+    k: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(query, candidate) pairs of the request that may be among its k nearest, and its queries that are not served."""
     place_of_query = np.full(len(chunk), -1)
     inside = np.flatnonzero((request.queries >= chunk[0]) & (request.queries <= chunk[-1]))
     place_of_query[np.searchsorted(chunk, request.queries[inside])] = inside
-    place_of_member = np.full(len(members), -1)
-    place_of_member[np.searchsorted(members, request.candidates)] = np.arange(len(request.candidates))
+    place_of_member = np.full(members, -1)
+    place_of_member[place_of_row[request.candidates]] = np.arange(len(request.candidates))
     query, candidate = place_of_query[kept.query], place_of_member[kept.member]
     chosen = np.flatnonzero((query >= 0) & (candidate >= 0))
     query, candidate = query[chosen], candidate[chosen]
@@ -267,16 +298,38 @@ def _pick(
         at = np.minimum(np.searchsorted(pairs, pair), len(pairs) - 1)
         stay = pairs[at] != pair
         query, candidate, chosen = query[stay], candidate[stay], chosen[stay]
-    local = kept.query[chosen]
-    low = nb.lower_bound(space, kept.value[chosen], kept.error[local])
-    by = np.lexsort((-low, local))
-    floor = nb.kth_floor(local, low[by], len(chunk), k)
+    # Lower and upper bounds of a query fall as its values do.
+    local, value = kept.query[chosen], kept.value[chosen]
+    floor = nb.kth_floor(local, nb.lower_bound(space, value, kept.error[local]), len(chunk), k)
     # Whatever was not kept has a score below the limit.
     served = np.isfinite(kept.limit)
     served[served] = floor[served] > nb.upper_bound(space, kept.limit[served], kept.error[served])
-    high = nb.upper_bound(space, kept.value[chosen], kept.error[local])
-    stay = served[local] & (high >= floor[local])
+    stay = served[local] & (nb.upper_bound(space, value, kept.error[local]) >= floor[local])
     crowded = np.bincount(local[stay], minlength=len(chunk)) > nb.crowd(k)
     stay &= ~crowded[local]
     asked = place_of_query >= 0
     return query[stay], candidate[stay], place_of_query[asked & (~served | crowded)]
+
+
+def by_query_and_value(
+    query: np.ndarray, member: np.ndarray, value: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sorted by query, then by falling value.
+
+    Args:
+        query: shape (S,), int64.
+        member: shape (S,), int64.
+        value: stored scores above zero, shape (S,): bits of bfloat16 as int16, float32 or float64.
+    """
+    # One 64-bit key sorts much faster, where query, value and member fit into it.
+    bits = value if value.itemsize != 4 else value.view(np.int32)
+    room, shift = 8 * bits.itemsize - 1, 63 - int(query.max(initial=0)).bit_length()
+    spare = shift - room
+    if value.dtype == np.float64 or int(member.max(initial=0)).bit_length() > spare:
+        by = np.lexsort((-value, query))
+        return query[by], member[by], value[by]
+    top = np.int64(2**room - 1)
+    key = (query << np.int64(shift)) | ((top - bits) << np.int64(spare)) | member
+    key.sort()
+    number = top - ((key >> np.int64(spare)) & top)
+    return key >> np.int64(shift), key & np.int64(2**spare - 1), number.astype(bits.dtype).view(value.dtype)

@@ -66,12 +66,17 @@ OPTIONS = [
 def test_lists_and_sets_of_their_own_give_the_same_bits(options, copies, monkeypatch):
     features, seen = cohort(1, copies=copies)
     monkeypatch.setattr(redraws, "_WORTH", 1)
-    by_lists = scored(features, seen, options)
-    monkeypatch.setattr(redraws, "_depth", lambda k, share, members: k + 1)  # so short that many run out
-    by_both = scored(features, seen, options)
+    found = []
+    for depth in (0, 5, 90, len(seen)):  # no list over all images, too short ones, good ones, whole ones
+        monkeypatch.setattr(Redraws, "_depth", lambda self, spare, depth=depth: min(depth, len(self._members)))
+        found.append(scored(features, seen, options))
+    monkeypatch.setattr(redraws, "_needed", lambda k, share, members: k + 1)  # so short that many run out
+    found += [scored(features, seen, options)]
+    monkeypatch.setattr(Redraws, "_depth", lambda self, spare: 60)
+    found += [scored(features, seen, options)]
     monkeypatch.setattr(redraws, "_WORTH", 10**9)
     by_sets = scored(features, seen, options)
-    for cells, points in (by_lists, by_both):
+    for cells, points in found:
         for one, two in zip(cells, by_sets[0], strict=True):
             assert one.dm_redraws.tobytes() == two.dm_redraws.tobytes()
         for one, two in zip(points, by_sets[1], strict=True):
@@ -107,17 +112,18 @@ def test_every_draw_is_that_of_exact_neighbours_in_its_own_sets(options, monkeyp
 def test_lists_are_taken_where_they_pay():
     _, seen = cohort(3)
     few, many = (Options(k=3, sets="image", redraws=count, max_candidates=30) for count in (2, 4000))
-    assert not Redraws(seen, few, list(draws(seen, few)), [3]).depths
-    assert list(Redraws(seen, many, list(draws(seen, many)), [3]).depths) == [0, 1]
+    assert not Redraws(seen, few, list(draws(seen, few)), [3]).needs
+    assert list(Redraws(seen, many, list(draws(seen, many)), [3]).needs) == [0, 1]
     _, seen = cohort(3, images=480)
-    narrow = replace(many, memory_bytes=2**20)  # a quarter for lists: the common finding's take 740 kB, the other's 140
-    assert list(Redraws(seen, narrow, list(draws(seen, narrow)), [3]).depths) == [1]
+    narrow = replace(many, memory_bytes=2**20)  # a quarter for lists: the common finding's take 900 kB, the other's 150
+    assert list(Redraws(seen, narrow, list(draws(seen, narrow)), [3]).needs) == [1]
 
 
 def test_lists_of_several_batches_and_draws_searched_in_parts_give_the_same_bits(monkeypatch):
     features, seen = cohort(5)
     options = Options(k=3, sets="patient", redraws=40, max_candidates=30, memory_bytes=2**22)
     monkeypatch.setattr(redraws, "_WORTH", 1)
+    monkeypatch.setattr(Redraws, "_depth", lambda self, spare: 0)
     asked, plain = [], search
 
     def watched(rows, requests, ks, order, options, counts):
@@ -128,7 +134,7 @@ def test_lists_of_several_batches_and_draws_searched_in_parts_give_the_same_bits
     monkeypatch.setitem(scored.__globals__, "search", watched)
     narrow = scored(features, seen, options)
     assert len(asked) > 4
-    assert max(asked[1:]) < 2 * 39
+    assert max(asked[1:]) < 2 * 39 * 2
     for one, two in zip(found[0], narrow[0], strict=True):
         assert one.dm_redraws.tobytes() == two.dm_redraws.tobytes()
 
@@ -141,7 +147,8 @@ def test_a_draw_without_a_query_asks_for_nothing():
     def search_nothing(requests, ks) -> list[Neighbours]:
         raise AssertionError("nothing is to be searched for")
 
-    assert made.margins(search_nothing) == [{}]
+    assert made.requests() == ([], [])
+    assert made.margins([], search_nothing) == [{}]
 
 
 def test_draws_made_when_asked_for_are_those_of_their_number():
