@@ -14,6 +14,8 @@ import numpy as np
 #: Step of the counter of a SplitMix64 stream.
 STEP = np.uint64(0x9E3779B97F4A7C15)
 _BLOCK = 16384
+# Threads that rank seldom wait for each other between such long operations.
+_WIDE = 2**17
 
 
 def id_digests(ids: Sequence[str] | np.ndarray) -> np.ndarray:
@@ -179,14 +181,13 @@ class KeyedRanks:
         word = (number * 0x9E3779B1) & 0xFFFFFFFF
         word = ((word ^ word >> 16) * 0x85EBCA6B) & 0xFFFFFFFF
         out = []
-        for start in range(0, len(self), _BLOCK):
-            there = slice(start, start + _BLOCK)
+        for start in range(0, len(self), _WIDE):
             # Multiplying carries low bits upwards, shifting by half brings high ones down: the leading bits of the
             # result, which rank, depend on all bits of both halves and of the number.
-            mixed = self._high[there] ^ np.uint32(word)
+            mixed = self._high[start : start + _WIDE] ^ np.uint32(word)
             mixed *= np.uint32(0x7FEB352D)
             mixed ^= mixed >> np.uint32(16)
-            mixed ^= self._low[there]
+            mixed ^= self._low[start : start + _WIDE]
             mixed *= np.uint32(0x846CA68B)
             near = np.flatnonzero(mixed < np.uint32(limit)) if limit < 2**32 else np.arange(len(mixed))
             out.append((mixed[near].astype(np.uint64) << np.uint64(32)) | (near + start).astype(np.uint64))

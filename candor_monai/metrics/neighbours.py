@@ -21,7 +21,7 @@ GROUP = 16
 _SCORES = 2**25
 _PART = 16384
 # Lists of more neighbours share few pairs with others.
-_FEW = 64
+FEW = 64
 # Places of a table that is sorted at once.
 _TABLE = 2**20
 
@@ -174,7 +174,7 @@ def shortlist(
             counts.scored += (stop - start) * (last - first)
             found = _above(space, scores, error[first:last], k, floor[first:last], long[first:last])
             pieces.append((found[0] + first, found[1] + start, found[2], error[first:last][found[0]]))
-    return _trim(space, pieces, len(queries), k, long)
+    return _trim(space, pieces, floor, k, long)
 
 
 def settle_together(
@@ -198,7 +198,7 @@ def settle_together(
     query_row = [request.queries[short.query] for request, short in zip(requests, listed, strict=True)]
     found_row = [request.candidates[short.candidate] for request, short in zip(requests, listed, strict=True)]
     exact: dict[int, np.ndarray] = {}
-    few = [place for place, k in enumerate(ks) if k <= _FEW]
+    few = [place for place, k in enumerate(ks) if k <= FEW]
     if few:
         pairs = np.concatenate([query_row[place] * len(rows) + found_row[place] for place in few])
         distinct, back = np.unique(pairs, return_inverse=True)
@@ -400,12 +400,15 @@ def greatest_score(dtype: np.dtype) -> float | int:
     return int(np.iinfo(dtype).max) if dtype.kind == "i" else np.inf
 
 
-def _trim(space: SweepSpace, pieces: list[tuple[np.ndarray, ...]], count: int, k: int, long: np.ndarray) -> Shortlist:
-    """Keep what may be among the k nearest over all parts."""
+def _trim(
+    space: SweepSpace, pieces: list[tuple[np.ndarray, ...]], floor: np.ndarray, k: int, long: np.ndarray
+) -> Shortlist:
+    """Keep what may be among the k nearest over all parts, of which ``floor`` is a lower bound of the k-th."""
+    count = len(floor)
     if not pieces:
         return Shortlist(np.empty(0, np.int64), np.empty(0, np.int64), np.flatnonzero(long))
     query, candidate, value, error = (np.concatenate(column) for column in zip(*pieces, strict=True))
-    keep = ~long[query] & (value > -np.inf)
+    keep = ~long[query] & (value > -np.inf) & (upper_bound(space, value, error) >= floor[query])
     query, candidate, value, error = query[keep], candidate[keep], value[keep], error[keep]
     least = lower_bound(space, value, error)
     by = np.lexsort((-least, query))

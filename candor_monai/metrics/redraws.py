@@ -35,6 +35,8 @@ Margins = dict[int, dict[int, np.ndarray]]
 # A listed neighbour costs about as much as so many scored pairs; and its bytes, while it is looked for and then.
 _WORTH = 100
 _FOUND_BYTES, _KEPT_BYTES = 512, 16
+# A list that holds so much of what it should leaves very few draws open.
+_ENOUGH = 0.8
 # Bytes of a candidate and of a neighbour in a draw that is searched.
 _SEARCHED = 64
 # Draws whose lists are walked down together, 64 a word; queries that are read together.
@@ -70,6 +72,7 @@ class Redraws:
     Attributes:
         needs: place of each finding with lists -> how many positives and how many negatives a query's list must hold.
         depth: length of the lists over all images; 0: there are none.
+        alone: (place of a finding, label) -> those that get lists of their own from the first.
     """
 
     def __init__(self, observations: Observations, options: Options, drawn: Sequence[Draw], ks: Sequence[int]) -> None:
@@ -90,32 +93,49 @@ class Redraws:
         self._asked = union([draw.queries for draw in listed], len(observations))
         self._place = np.full(len(observations) + 1, len(self._members), np.int32)  # the last: of row −1, no image
         self._place[self._members] = np.arange(len(self._members))
-        self.depth = self._depth(spare)
+        self.depth, self.alone = self._plan(spare)
 
-    def _depth(self, spare: int) -> int:
-        """The length of the lists over all images that costs least, lists of one label where they are too short."""
-        sides = [
-            (need, len(side) / len(self._members), len(self._drawn[place].queries) * (len(side) + _WORTH * need))
-            for place, needs in self.needs.items()
-            for need, side in zip(needs, _sides(self._drawn[place]), strict=True)
-        ]
-        # The label's images are spread over the list by chance.
-        depths = [int((need + 2.5 * np.sqrt(need * (1 - share))) / share) + 1 for need, share, _ in sides]
-        depths = [min(depth, len(self._members)) for depth in depths]
+    def _plan(self, spare: int) -> tuple[int, list[tuple[int, int]]]:
+        """The length of lists over all images that costs least, and the labels for which they are then too short."""
+        which, depths, costs = [], [], []
+        for place, needs in self.needs.items():
+            draw = self._drawn[place]
+            for label, (need, side) in enumerate(zip(needs, _sides(draw), strict=True)):
+                share = len(side) / len(self._members)
+                # The label's images are spread over the list by chance.
+                depth = int((need + 2.5 * np.sqrt(need * (1 - share))) / share) + 1
+                which.append((place, label))
+                depths.append(min(depth, len(self._members)))
+                costs.append(len(draw.queries) * (len(side) + _WORTH * need))
 
         def cost(depth: int) -> int:
-            alone = sum(cost for at, (*_, cost) in zip(depths, sides, strict=True) if at > depth)
+            alone = sum(cost for at, cost in zip(depths, costs, strict=True) if at > depth)
             return len(self._asked) * depth * _WORTH + alone
 
-        affordable = [at for at in depths if len(self._asked) * at * _KEPT_BYTES <= spare]
-        return min([0, *sorted(set(affordable))], key=cost)
+        affordable = {at for at in depths if len(self._asked) * at * _KEPT_BYTES <= spare}
+        depth = min([0, *sorted(affordable)], key=cost)
+        alone, room = [], self._options.memory_bytes // 4
+        for (place, label), at in zip(which, depths, strict=True):
+            need = len(self._drawn[place].queries) * self.needs[place][label] * _FOUND_BYTES
+            if at > depth and need <= room:
+                room -= need
+                alone.append((place, label))
+        return depth, alone
 
     def requests(self) -> tuple[list[Request], list[int]]:
-        """What is asked of the sweep beside everything else: the lists over all images, and their length."""
-        if not self.depth:
-            return [], []
-        own = same_code_pairs(self._codes, self._asked, self._members)
-        return [Request(self._asked, self._members, own)], [self.depth]
+        """What is asked of the sweep beside everything else, and for how many neighbours.
+
+        The lists over all images, where there are any, then those of ``alone``.
+        """
+        asked, depths = [], []
+        if self.depth:
+            own = same_code_pairs(self._codes, self._asked, self._members)
+            asked.append(Request(self._asked, self._members, own))
+            depths.append(self.depth)
+        for place, label in self.alone:
+            asked.append(self._of_label(place, label))
+            depths.append(self.needs[place][label])
+        return asked, depths
 
     def margins(self, answers: Sequence[Neighbours], search: Search) -> list[Margins]:
         """DM of every query in every further draw.
@@ -130,7 +150,12 @@ class Redraws:
         out: list[Margins] = [{} for _ in self._drawn]
         if self._options.redraws == 1:
             return out
-        alone = self._alone(answers, search)
+        shared = answers[0] if self.depth else None
+        alone = {
+            (place, label): (np.arange(len(self._drawn[place].queries)), answer)
+            for (place, label), answer in zip(self.alone, answers[bool(self.depth) :], strict=True)
+        }
+        alone |= self._further_lists(shared, search)
         unanswered: list[tuple[int, int, np.ndarray]] = []
         for place, draw in enumerate(self._drawn):
             if draw.reason:
@@ -140,16 +165,16 @@ class Redraws:
             out[place] = {n: {k: np.full(shape, np.nan) for k in self._ks} for n in sizes}
             open_ = {n: np.ones(shape, bool) for n in sizes}
             if place in self.needs:
-                lists = [self._lists(place, label, answers, alone) for label in (0, 1)]
+                lists = [self._lists(place, label, shared, alone.get((place, label))) for label in (0, 1)]
                 self._of_finding(place, lists, out[place], open_)
             unanswered += [(place, n, still) for n, still in open_.items() if still.any()]
         self._search_open(unanswered, out, search)
         return out
 
-    def _alone(
-        self, answers: Sequence[Neighbours], search: Search
+    def _further_lists(
+        self, shared: Neighbours | None, search: Search
     ) -> dict[tuple[int, int], tuple[np.ndarray, Neighbours]]:
-        """(place of a finding, label) -> the queries with a list of that label alone, and these lists.
+        """(place of a finding, label) -> the queries that need lists of that label alone, and these lists.
 
         They are looked for with as many queries at once as half of the memory allows.
         """
@@ -158,9 +183,9 @@ class Redraws:
         spare = room
         for place, needs in self.needs.items():
             for label, need in enumerate(needs):
-                short = np.flatnonzero(self._held(place, label, answers) < need)
-                if self.depth == len(self._members):
-                    short = short[:0]
+                if (place, label) in self.alone or self.depth == len(self._members):
+                    continue
+                short = np.flatnonzero(self._held(place, label, shared) < _ENOUGH * need)
                 first = 0
                 while first < len(short):
                     count = min(max(spare // (need * _FOUND_BYTES), 1), len(short) - first)
@@ -186,13 +211,13 @@ class Redraws:
         side = _sides(draw)[label]
         return Request(draw.queries, side, same_code_pairs(self._codes, draw.queries, side))
 
-    def _held(self, place: int, label: int, answers: Sequence[Neighbours]) -> np.ndarray:
+    def _held(self, place: int, label: int, shared: Neighbours | None) -> np.ndarray:
         """How many images of a label the lists over all images hold of each query of a finding, shape (Q,)."""
         draw = self._drawn[place]
-        if not answers:
+        if shared is None:
             return np.zeros(len(draw.queries), np.int64)
         line = np.searchsorted(self._asked, draw.queries)
-        return self._flags(place, label)[self._place[answers[0].rows[line]]].sum(axis=1)
+        return self._flags(place, label)[self._place[shared.rows[line]]].sum(axis=1)
 
     def _flags(self, place: int, label: int) -> np.ndarray:
         """Whether each image of the group has the label, by its place; the last is no image."""
@@ -204,14 +229,14 @@ class Redraws:
         self,
         place: int,
         label: int,
-        answers: Sequence[Neighbours],
-        alone: dict[tuple[int, int], tuple[np.ndarray, Neighbours]],
+        shared: Neighbours | None,
+        alone: tuple[np.ndarray, Neighbours] | None,
     ) -> _Lists:
-        """The lists of one label of a finding: those over all images less the others, and those of the label alone."""
+        """The lists of one label of a finding: those over all images less the others, or of the label alone."""
         draw = self._drawn[place]
         count, nowhere = len(draw.queries), len(self._members)
-        queries, own = alone.get((place, label), (np.empty(0, np.int64), None))
-        number = self._held(place, label, answers)
+        queries, own = alone or (np.empty(0, np.int64), None)
+        number = self._held(place, label, shared)
         number[queries] = 0
         width = max(int(number.max(initial=0)), own.rows.shape[1] if own is not None else 0)
         out = _Lists(
@@ -219,15 +244,15 @@ class Redraws:
             np.full((count, width + 1), -np.inf),
             np.full(count, self.depth == len(self._members)),
         )
-        if answers:
+        if shared is not None and len(queries) < count:
             line = np.searchsorted(self._asked, draw.queries)
-            listed = self._place[answers[0].rows[line]]
+            listed = self._place[shared.rows[line]]
             flags = self._flags(place, label)[listed]
             flags[queries] = False
             query, at = np.nonzero(flags)
             to = np.arange(len(query)) - np.repeat(np.cumsum(number) - number, number)
             out.place[query, to] = listed[query, at]
-            out.similarity[query, to] = answers[0].similarities[line[query], at]
+            out.similarity[query, to] = shared.similarities[line[query], at]
         if own is not None:
             out.place[queries, : own.rows.shape[1]] = self._place[own.rows]
             out.similarity[queries, : own.rows.shape[1]] = own.similarities

@@ -18,7 +18,9 @@ import torch
 
 LANES = 64
 # Pairs computed together.
-_PAIRS = 64
+_PAIRS = 128
+# So many times as many are halved together.
+_BATCHES = 8
 _NORMS = 1024
 _ROWS = 8192
 
@@ -45,46 +47,46 @@ def fixed_order_dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
         if rows.dtype != np.float32:
             raise ValueError(f"{name} has dtype {rows.dtype}, not float32")
     out = np.empty(len(left))
-    lanes = _Lanes(left.shape[1])
-    for start in range(0, len(left), _PAIRS):
-        there = slice(start, start + _PAIRS)
-        out[there] = lanes.dot(left[there], right[there])
+    _Products(left.shape[1]).fill(out, lambda there: (left[there], right[there]))
     return out
 
 
-class _Lanes:
-    """Products of up to `_PAIRS` pairs of rows, in buffers that stay in a second-level cache.
+class _Products:
+    """Products of many pairs of rows, in buffers that stay in a second-level cache.
 
-    Element j + 64·p of a row lies in part p and lane j, so that every step is one addition of long vectors. What a last
-    part lacks is 0, which changes no sum.
+    Element j + 64·p of a row lies in part p and lane j, so that every step is one operation on long vectors: few
+    operations, so that threads seldom wait for the interpreter's lock. What a last part lacks is 0, and changes no sum.
     """
 
     def __init__(self, width: int) -> None:
         self._whole = width // LANES
         parts = -(-width // LANES)
         self._left, self._right = np.zeros((2, parts, _PAIRS, LANES))
-        self._sums = np.empty((LANES, _PAIRS))
+        self._sums = np.empty((LANES, _PAIRS * _BATCHES))
 
-    def dot(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Row-wise products, shape (pairs,), float64, overwritten by the next call.
+    def fill(self, out: np.ndarray, rows: Callable[[slice], tuple[np.ndarray, np.ndarray]]) -> None:
+        """Write the products of all pairs.
 
         Args:
-            left: shape (pairs, d), float32, or (1, d): the same for all.
-            right: shape (pairs, d), float32.
+            out: shape (pairs,), float64.
+            rows: some pairs -> their rows, each of shape (pairs, d), float32; the left ones (1, d) where they are all
+                the same.
         """
-        first, second = self._spread(left, self._left), self._spread(right, self._right)
-        np.multiply(first, second, out=second)
-        sums = second[0]
-        for part in second[1:]:
-            np.add(sums, part, out=sums)
-        # Halved along the first axis of the transpose, where each step is one long vector addition.
-        lanes = self._sums[:, : len(right)]
-        np.copyto(lanes, sums.T)
-        half = LANES
-        while half > 1:
-            half //= 2
-            np.add(lanes[:half], lanes[half : 2 * half], out=lanes[:half])
-        return lanes[0]
+        together = self._sums.shape[1]
+        for first in range(0, len(out), together):
+            last = min(first + together, len(out))
+            for start in range(first, last, _PAIRS):
+                there = slice(start, min(start + _PAIRS, last))
+                left, right = rows(there)
+                products = self._spread(right, self._right)
+                np.multiply(self._spread(left, self._left), products, out=products)
+                np.copyto(self._sums[:, start - first : there.stop - first], np.add.reduce(products, axis=0).T)
+            # Halved along the first axis, where each step is one long vector addition.
+            lanes, half = self._sums[:, : last - first], LANES
+            while half > 1:
+                half //= 2
+                np.add(lanes[:half], lanes[half : 2 * half], out=lanes[:half])
+            out[first:last] = lanes[0]
 
     def _spread(self, rows: np.ndarray, out: np.ndarray) -> np.ndarray:
         """Rows as float64, shape (parts, rows, lanes)."""
@@ -172,17 +174,17 @@ class FeatureRows:
         out = np.empty(len(left))
 
         def fill(span: tuple[int, int]) -> None:
-            lanes, taken = _Lanes(self.dimension), np.empty((2, _PAIRS, self.dimension), np.float32)
-            for start in range(span[0], span[1], _PAIRS):
-                stop = min(start + _PAIRS, span[1])
-                one, other = left[start:stop], right[start:stop]
+            taken = np.empty((2, _PAIRS, self.dimension), np.float32)
+
+            def rows(there: slice) -> tuple[np.ndarray, np.ndarray]:
+                one, other = left[span[0] + there.start : span[0] + there.stop], right[span[0] :][there]
                 # Pairs come by query, so that often all of them have the same left row.
                 one = one[:1] if bool((one == one[0]).all()) else one
-                rows = [
+                for some, room in zip((one, other), taken, strict=True):
                     np.take(self.array, some, axis=0, out=room[: len(some)], mode="clip")
-                    for some, room in zip((one, other), taken, strict=True)
-                ]
-                out[start:stop] = lanes.dot(*rows)
+                return taken[0, : len(one)], taken[1, : len(other)]
+
+            _Products(self.dimension).fill(out[span[0] : span[1]], rows)
 
         in_threads(fill, len(left), _PAIRS)
         return out / scale

@@ -124,6 +124,9 @@ def _worth_sharing(requests: Sequence[Request], ks: Sequence[int], count: int) -
         and len(request.queries)
         and ks[i] * _MANY <= _DEEP * len(request.candidates)
     ]
+    # Long lists of a few queries would lengthen what is kept of all.
+    asked = len(union([requests[i].queries for i in many], count)) if many else 0
+    many = [i for i in many if ks[i] <= nb.FEW or 2 * len(requests[i].queries) >= asked]
     if len(many) < 2:
         return []
     whole = len(union([requests[i].candidates for i in many], count))

@@ -52,6 +52,11 @@ def one_by_one(features, seen, options, redraw: int, finding: int) -> list[float
     return compared.dm(found, options.k).tolist()
 
 
+def planned(depth: int, alone=()):
+    """In place of the plan: lists over all images of this length, and labels that have their own."""
+    return lambda self, spare: (min(depth, len(self._members)), list(alone))
+
+
 OPTIONS = [
     Options(k=3, sets="image", redraws=40, max_candidates=30),
     Options(k=3, sets="patient", redraws=40, max_candidates=30),
@@ -68,13 +73,14 @@ def test_lists_and_sets_of_their_own_give_the_same_bits(options, copies, monkeyp
     monkeypatch.setattr(redraws, "_WORTH", 1)
     found = []
     for depth in (0, 5, 90, len(seen)):  # no list over all images, too short ones, good ones, whole ones
-        monkeypatch.setattr(Redraws, "_depth", lambda self, spare, depth=depth: min(depth, len(self._members)))
+        monkeypatch.setattr(Redraws, "_plan", planned(depth))
         found.append(scored(features, seen, options))
     monkeypatch.setattr(redraws, "_needed", lambda k, share, members: k + 1)  # so short that many run out
     found += [scored(features, seen, options)]
-    monkeypatch.setattr(Redraws, "_depth", lambda self, spare: 60)
+    monkeypatch.setattr(Redraws, "_plan", planned(60, alone=[(0, 1)]))
     found += [scored(features, seen, options)]
     monkeypatch.setattr(redraws, "_WORTH", 10**9)
+    monkeypatch.setattr(Redraws, "_plan", planned(0))
     by_sets = scored(features, seen, options)
     for cells, points in found:
         for one, two in zip(cells, by_sets[0], strict=True):
@@ -123,7 +129,7 @@ def test_lists_of_several_batches_and_draws_searched_in_parts_give_the_same_bits
     features, seen = cohort(5)
     options = Options(k=3, sets="patient", redraws=40, max_candidates=30, memory_bytes=2**22)
     monkeypatch.setattr(redraws, "_WORTH", 1)
-    monkeypatch.setattr(Redraws, "_depth", lambda self, spare: 0)
+    monkeypatch.setattr(Redraws, "_plan", planned(0))
     asked, plain = [], search
 
     def watched(rows, requests, ks, order, options, counts):
