@@ -41,7 +41,7 @@ _ENOUGH = 0.8
 _SEARCHED = 64
 # Draws whose lists are walked down together, 64 a word; queries that are read together.
 _LANES = 256
-_QUERIES = 128
+_QUERIES = 1024
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,15 @@ def _mix(word: int) -> int:
     return word ^ (word >> 31)
 
 
+def ranking_number(name: str, number: int, *key: str | int) -> int:
+    """32 bits mixed from a keyed hash and the number of a ranking."""
+    high, low = divmod(keyed_hash(name, *key), 2**32)
+    word = number * 0x9E3779B1 % 2**32
+    word = (word ^ (word >> 16)) * 0x85EBCA6B % 2**32
+    mixed = (high ^ word) * 0x7FEB352D % 2**32
+    return (mixed ^ (mixed >> 16) ^ low) * 0x846CA68B % 2**32
+
+
 def dot(left, right) -> float:
     """Products of two float32 rows in 64 running sums, which are then halved."""
     sums = [0.0] * 64

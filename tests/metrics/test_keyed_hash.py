@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from candor_monai.metrics.keyed_hash import id_digests, keyed_first, keyed_hash, keyed_rank, stable_fraction
+from candor_monai.metrics.keyed_hash import KeyedRanks, id_digests, keyed_first, keyed_hash, keyed_rank, stable_fraction
 
 from . import reference
+
+hashing = sys.modules[KeyedRanks.__module__]  # the package's attribute of this name is the function
 
 KEYS = st.lists(st.one_of(st.text(max_size=8), st.integers(-(2**70), 2**70)), max_size=4)
 IDS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), min_size=1, max_size=20)
@@ -57,6 +61,54 @@ def test_the_first_of_the_rank_without_the_rest(images, count, key):
 
 def test_equal_ids_do_not_break_the_rank():
     assert sorted(keyed_rank(["a", "a", "b"], 0).tolist()) == [0, 1, 2]
+
+
+@given(st.integers(0, 60), st.integers(0, 70), st.integers(0, 2**32 - 1), st.integers(1, 60))
+def test_further_rankings_equal_the_reference(images, count, number, wide):
+    ids = [f"image {i}" for i in range(images)]
+    before, hashing._WIDE = hashing._WIDE, wide
+    try:
+        found = KeyedRanks(ids, "draws", 3).first(count, number)
+    finally:
+        hashing._WIDE = before
+    ranked = sorted(range(images), key=lambda i: reference.ranking_number(ids[i], number, "draws", 3))
+    assert found.tolist() == ranked[:count]
+
+
+def test_further_rankings_do_not_depend_on_the_rows_and_order_what_ties_by_id(monkeypatch):
+    ids = [f"image {i}" for i in range(200)]
+    backwards = KeyedRanks(ids[::-1], 7).first(30, 5)
+    assert [ids[199 - place] for place in backwards] == [ids[place] for place in KeyedRanks(ids, 7).first(30, 5)]
+    monkeypatch.setattr(hashing, "keyed_hash", lambda digests, *key: np.zeros(len(digests), np.uint64))
+    tied = [sorted(ids[place] for place in KeyedRanks(ids, 7).first(9, number)) for number in (1, 2)]
+    tied.append(sorted(ids[199 - place] for place in KeyedRanks(ids[::-1], 7).first(9, 1)))
+    assert tied[0] == tied[1] == tied[2]
+
+
+def test_a_known_further_ranking_never_changes():
+    ids = [f"image {i}" for i in range(1000)]
+    assert KeyedRanks(ids, "draws", 42).first(5, 1).tolist() == [236, 46, 646, 24, 479]
+
+
+def test_further_rankings_are_uniform_draws():
+    """Inclusion of one id, of pairs, of one id in two draws, and the spread of a mean are those of random samples."""
+    images, count, number = 500, 60, 2000
+    ranks = KeyedRanks([f"image {i}" for i in range(images)], "draws")
+    drawn = np.zeros((number, images))
+    for draw in range(number):
+        drawn[draw, ranks.first(count, draw + 1)] = 1
+    share = count / images
+    times = drawn.sum(axis=0)
+    assert stats.chi2.sf(((times - number * share) ** 2).sum() / (number * share * (1 - share)), images - 1) > 1e-3
+    together = (drawn.T @ drawn)[np.triu_indices(images, 1)]
+    expected = share * (count - 1) / (images - 1)
+    assert together.var() / (number * expected * (1 - expected)) == pytest.approx(1, abs=0.03)
+    kept = (drawn[1:] * drawn[:-1]).sum(axis=1)
+    spread = count * share * (1 - share) * (images - count) / (images - 1)
+    assert kept.mean() == pytest.approx(count * share, abs=4 * np.sqrt(spread / number))
+    values = np.random.default_rng(0).standard_normal(images)
+    means = drawn @ values / count
+    assert means.var() / (values.var(ddof=1) / count * (1 - share)) == pytest.approx(1, abs=0.15)
 
 
 def test_fractions_are_uniform_and_keys_independent():
