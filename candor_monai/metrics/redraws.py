@@ -448,7 +448,8 @@ def _bits(count: int, sets: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
 
 def _set_lanes(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(index, lane) of every bit that is set in words, shape (Q, W), uint64."""
-    return np.nonzero(np.unpackbits(words.astype("<u8").view(np.uint8), axis=1, bitorder="little"))
+    index, lane = np.nonzero(np.unpackbits(words.astype("<u8").view(np.uint8), axis=1, bitorder="little"))
+    return index, lane
 
 
 def _read_off(drawn: _Drawn, lists: Sequence[_Lists], margins: dict[int, np.ndarray], unanswered: np.ndarray) -> None:
