@@ -12,7 +12,8 @@ from .cells import Cell
 from .compared_draw import ComparedDraw, compare, margins
 from .discordance import tie_rate
 from .draw import Draw, draw_key, excluded_candidates, same_code_pairs
-from .margin_sweep import Side, nearest_means
+from .margin_block import Side
+from .margin_sweep import nearest_means
 from .neighbours import Counts, Request
 from .observations import Observations
 from .options import Options

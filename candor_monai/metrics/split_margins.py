@@ -10,7 +10,8 @@ import numpy as np
 from .compared_draw import compare
 from .discordance import discordance_margin
 from .draw import draws
-from .margin_sweep import Side, nearest_means
+from .margin_block import Side
+from .margin_sweep import nearest_means
 from .neighbours import Counts
 from .observations import Observations
 from .options import Options

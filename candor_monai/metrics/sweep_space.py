@@ -25,6 +25,8 @@ _EXTRA = 3
 # Unit roundoffs.
 _U16, _U32, _U64 = 2.0**-8, 2.0**-24, 2.0**-53
 
+Numbers = np.ndarray | np.floating
+
 
 def choose_precision(precision: str) -> str:
     """The precision of the sweep: ``"auto"`` is bfloat16 where the processor multiplies it, else float32.
@@ -131,11 +133,25 @@ class SweepSpace:
         if not len(candidates):
             return np.zeros(len(queries))
         size, off, shift = candidates.length.max(), candidates.residual.max(), candidates.shift.max()
+        return self.bound(size, off, shift, queries.length, queries.residual)
+
+    def bound(
+        self, size: Numbers, off: Numbers, shift: Numbers, length: np.ndarray, residual: np.ndarray
+    ) -> np.ndarray:
+        """Bound on |score before it is stored − exact similarity + ⟨z_q, μ⟩|.
+
+        Args:
+            size: upper bound on ‖b‖, of one candidate or of all.
+            off: upper bound on the distance from b to the row of the matrix.
+            shift: upper bound on |⟨μ, b⟩|.
+            length: upper bound on ‖a‖ of the query.
+            residual: upper bound on the distance from a to the row of the matrix.
+        """
         dimension = self.rows.dimension
         unit = _U64 if self.precision == "float64" else _U32
         gamma = _gamma(dimension + _EXTRA + 8, unit)
-        stored = queries.length + queries.residual
-        inner = queries.residual * size + stored * off
+        stored = length + residual
+        inner = residual * size + stored * off
         summed = gamma * (stored * (size + off) + 3 * shift)
         split = shift * 2.0**-23 if self.precision == "bfloat16" else shift * unit
         # ⟨μ, b⟩ is summed in the working precision, from a b that was rounded in it.
