@@ -361,13 +361,13 @@ class _DrawnSets(Sequence[tuple[np.ndarray, np.ndarray]]):
         length = 2 * n
         while True:
             ranked = rows[keyed_first(digests, length, "draw", *key)]
-            ranked = ranked[_first_of_code(units[ranked], len(self._observations.unit_names))]
+            ranked = ranked[first_of_code(units[ranked], len(self._observations.unit_names))]
             if len(ranked) >= n or length >= len(rows):
                 return ranked[:n]
             length *= 2
 
 
-def _first_of_code(codes: np.ndarray, count: int) -> np.ndarray:
+def first_of_code(codes: np.ndarray, count: int) -> np.ndarray:
     """Whether each code, below ``count``, is the first of its kind."""
     place = np.empty(count, np.int64)
     backwards = np.arange(len(codes) - 1, -1, -1)
