@@ -106,6 +106,11 @@ class PatientExchange:
         self.slot[self.line] = np.arange(self.images) - self._starts[self.patient[self.line]]
 
     @property
+    def patients(self) -> int:
+        """Patients, and images that stand for one."""
+        return len(self._starts)
+
+    @property
     def unmoved(self) -> Moves:
         """One exchange in which everything stays as it is."""
         return Moves(self._starts[None], self._starts[None])

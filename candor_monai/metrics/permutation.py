@@ -26,8 +26,9 @@ import numpy as np
 import torch
 
 from .cells import Cell
-from .draw import draw_key, effective_labels, first_of_code, groups, query_order
+from .draw import draw_key, effective_labels, first_of_code, groups, query_order, same_code_pairs
 from .keyed_hash import keyed_rank, stable_fraction
+from .long_lists import LongLists
 from .multiplicity import studentised_p
 from .null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists
 from .observations import Observations
@@ -48,11 +49,11 @@ _MAX_LIST = 2048
 _ROWS = 512
 _LISTED = 256
 _CANDIDATES = 8192
-# Bytes of an image: in one exchange, and in the tables of one finding.
-_EXCHANGE_BYTES = 16
+# Bytes of an image in the tables of one finding.
 _TABLE_BYTES = 48
-# Bytes of a listed image in one exchange, as a query, and of a candidate.
-_QUERY_BYTES = 160
+# Bytes, in one exchange, of a patient, of a listed image and of a candidate; words of members take two bits an image.
+_PATIENT_BYTES = 16
+_QUERY_BYTES = 64
 _CANDIDATE_BYTES = 32
 # Labels that are looked up at once, with the bytes of one, so that they stay in a cache.
 _LABELS = 2**15
@@ -334,6 +335,10 @@ def _fixed(positives: int, movable: int) -> str | None:
     return None
 
 
+#: Centred rows and half their squared lengths, shapes (B, m, d) and (B, m), float32.
+_Points = tuple[torch.Tensor, torch.Tensor]
+
+
 class _Group:
     """The images of one group: positions, patients, distances between them.
 
@@ -356,7 +361,8 @@ class _Group:
         self._place[self.rows] = np.arange(len(self.rows))
         self.unit = np.unique(observations.units[self.rows], return_inverse=True)[1]
         self.key = self.unit if options.by_patient else np.arange(len(self.rows))
-        self.single = len(np.unique(self.unit)) == len(self.unit)
+        self.patients = int(self.unit.max(initial=-1)) + 1
+        self.single = self.patients == len(self.unit)
         #: Place of each image in the query order of its matched group.
         self.query_rank = np.empty(len(rows), np.int64)
         for name, part in parts:
@@ -368,7 +374,7 @@ class _Group:
         self.listed = self.places(self.first_queries)
         self._features = features
         self._matrix: np.ndarray | None = None
-        self._points: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._points: _Points | None = None
         self._memory = options.memory_bytes
         self._width = int(np.shape(features)[1])
         self._keeps_points = 4 * len(rows) * (self._width + 1) <= self._memory // 2
@@ -406,7 +412,8 @@ class _Group:
     @property
     def exchanges_at_once(self) -> int:
         """Exchanges that one thread takes at once."""
-        each = _EXCHANGE_BYTES * len(self.rows) + _QUERY_BYTES * len(self.listed) + _CANDIDATE_BYTES * self._most
+        each = _PATIENT_BYTES * self.exchange.patients + len(self.rows) // 4
+        each += _QUERY_BYTES * len(self.listed) + _CANDIDATE_BYTES * self._most
         free = self.spare // 2 // self.workers - _LABEL_BYTES * max(_LABELS, len(self.rows))
         return min(-(-CHECK_EVERY // self.workers), max(1, free // each))
 
@@ -421,38 +428,42 @@ class _Group:
             self.lists = self._lists(self._list_length(length))
 
     def _list_length(self, wanted: int) -> int:
-        return max(1, min(len(self.rows), wanted, self.spare // 4 // (8 * len(self.first_queries))))
+        return max(1, min(len(self.rows), wanted, self.spare // 4 // (8 * max(1, len(self.first_queries)))))
 
     def _lists(self, length: int) -> NullLists:
+        """The nearest images of the first in the query order, who are a random sample of all, too."""
         listed = self.first_queries
-        index = np.full((len(listed), length), len(self.rows), np.int32)
-        distance = np.full((len(listed), length), np.inf, np.float32)
+        lists = LongLists(len(listed), len(self.rows), length)
         # Distances are held three times while the nearest of them are found.
         step = self.block_bytes // (self.candidate_bytes + 14 * _LISTED)
         step = min(max(step, _LISTED), _CANDIDATES)
+        blocks = [slice(start, min(start + _LISTED, len(listed))) for start in range(0, len(listed), _LISTED)]
+        for part in blocks:
+            lists.expect(part, self._apart(listed[part], listed[:step], self._point(listed[None, :step])))
         for first in range(0, len(self.rows), step):
             images = np.arange(first, min(first + step, len(self.rows)))
-            for start in range(0, len(listed), _LISTED):
-                part = slice(start, start + _LISTED)
-                far = self.distances(listed[None, part], images[None])[0]
-                far[self.key[listed[part]][:, None] == self.key[images][None, :]] = np.inf
-                both = torch.from_numpy(np.concatenate([distance[part], far], axis=1))
-                nearest = torch.topk(both, length, dim=1, largest=False, sorted=True)
-                distance[part], column = nearest.values.numpy(), nearest.indices.numpy()
-                old = np.take_along_axis(index[part], np.minimum(column, length - 1), axis=1)
-                index[part] = np.where(column < length, old, column + (first - length))
-        missing = np.isinf(distance)
-        index[missing], distance[missing] = len(self.rows), 0
-        return NullLists(listed, index, distance)
+            points = self._stretch(first, first + len(images))
+            for part in blocks:
+                lists.add(part, first, self._apart(listed[part], images, points))
+        for query in lists.too_short():
+            for first in range(0, len(self.rows), step):
+                images = np.arange(first, min(first + step, len(self.rows)))
+                points = self._stretch(first, first + len(images))
+                part = slice(query, query + 1)
+                lists.add(part, first, self._apart(listed[part], images, points))
+        return NullLists(listed, *lists.result())
+
+    def _apart(self, queries: np.ndarray, images: np.ndarray, points: _Points) -> np.ndarray:
+        """Distances of queries to images of which the points are given, infinite to those of the same code."""
+        far = _distances(self._point(queries[None]), points)[0]
+        far[same_code_pairs(self.key, queries, images)] = np.inf
+        return far
 
     def distances(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """1 − cosine, shape (B, Q, n), float32, of positions (B, Q) and (B, n)."""
         if self._matrix is not None:
             return self._matrix[queries[:, :, None], candidates[:, None, :]]
-        (left, near), (right, far) = self._point(queries), self._point(candidates)
-        out = torch.baddbmm(far[:, None, :], left, right.transpose(1, 2), alpha=-1)
-        out += near[:, :, None]
-        return out.numpy()
+        return _distances(self._point(queries), self._point(candidates))
 
     def positions(self, rows: np.ndarray) -> np.ndarray:
         return self._place[rows]
@@ -464,10 +475,9 @@ class _Group:
         """Values of the images, shape (N,), in the order of the exchange's line."""
         return values[self.exchange.line]
 
-    def _point(self, positions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Centred rows and half their squared lengths, shapes (B, m, d) and (B, m), float32, of positions (B, m)."""
-        if self._points is None and self._keeps_points:
-            self._points = self._centred(np.arange(len(self.rows)))
+    def _point(self, positions: np.ndarray) -> _Points:
+        """The points of positions (B, m)."""
+        self._keep_points()
         if self._points is not None:
             (points, halves), at = self._points, torch.from_numpy(positions)
         else:
@@ -475,7 +485,20 @@ class _Group:
             (points, halves), at = self._centred(wanted), torch.from_numpy(back.reshape(positions.shape))
         return points[at], halves[at]
 
-    def _centred(self, positions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    def _stretch(self, start: int, stop: int) -> _Points:
+        """The points of all positions from one to another, B = 1."""
+        self._keep_points()
+        if self._points is not None:
+            points, halves = (part[start:stop] for part in self._points)
+        else:
+            points, halves = self._centred(np.arange(start, stop))
+        return points[None], halves[None]
+
+    def _keep_points(self) -> None:
+        if self._points is None and self._keeps_points:
+            self._points = self._centred(np.arange(len(self.rows)))
+
+    def _centred(self, positions: np.ndarray) -> _Points:
         out, halves = torch.empty((len(positions), self._width)), torch.empty(len(positions))
         for start in range(0, len(positions), _ROWS):
             part = slice(start, start + _ROWS)
@@ -489,6 +512,13 @@ class _Group:
         for start in range(0, len(rows), _ROWS):
             unit[start : start + _ROWS] = unit_rows(self._features, rows[start : start + _ROWS])
         return unit.mean(axis=0)
+
+
+def _distances(queries: _Points, candidates: _Points) -> np.ndarray:
+    (left, near), (right, far) = queries, candidates
+    out = torch.baddbmm(far[:, None, :], left, right.transpose(1, 2), alpha=-1)
+    out += near[:, :, None]
+    return out.numpy()
 
 
 class _CellNull:
@@ -666,7 +696,7 @@ class _CellNull:
     def _first(self, images: np.ndarray, row: np.ndarray, batch: int) -> np.ndarray | None:
         """The first n images of each row, of each patient the first only, shape (B, n); None: a row has fewer."""
         if not self._one_each:
-            patients = len(self.group.unit)
+            patients = self.group.patients
             first = first_of_code(row * patients + self.group.unit[images], batch * patients)
             images, row = images[first], row[first]
         edges = np.searchsorted(row, np.arange(batch + 1))
