@@ -58,7 +58,9 @@ class LongLists:
             distances: shape (queries of the part, images), float32; infinite for images that are left out.
         """
         index, distance, filled = self._index[part], self._distance[part], self._filled[part]
-        row, column = np.divmod(np.flatnonzero(distances <= self._limit[part, None]), distances.shape[1])
+        near = np.flatnonzero(distances <= self._limit[part, None])
+        row = near // distances.shape[1]
+        column = near - row * distances.shape[1]
         number = np.bincount(row, minlength=len(filled))
         full = filled + number > index.shape[1]
         if full.any():

@@ -22,7 +22,7 @@ _COLUMNS = 128
 _PLACES = 2**16
 _PLACE_BYTES = 32
 # Queries of a word of cohorts from which on the cohorts walk together, and listed images that do at once.
-_WORTH_LANES = 8
+_WORTH_LANES = 10
 _LANE_QUERIES = 1024
 # Bytes of a query and a candidate that are compared: their distance and who is left out, with all that it takes.
 _PAIR_BYTES = 12
@@ -174,11 +174,12 @@ def _found(
     if room >= min(_LANE_QUERIES, len(lists.images)) and asked.sum() >= _WORTH_LANES * words * asked.shape[1]:
         yield from _by_lanes(asked, sides, rules.k, lists, images)
     else:
-        cohorts, queries = np.nonzero(asked)
+        cohort, query = np.nonzero(asked)
         step = max(1, memory // 2 // (rules.k * 48))
-        for first in range(0, len(cohorts), step):
-            some = cohorts[first : first + step], queries[first : first + step]
-            yield *some, _by_rows(*some, sides, rules.k, lists.index, images, memory // 2)
+        for first in range(0, len(cohort), step):
+            part = slice(first, first + step)
+            places = _by_rows(cohort[part], query[part], sides, rules.k, lists.index, images, memory // 2)
+            yield cohort[part], query[part], places
 
 
 def _by_lanes(
@@ -188,8 +189,8 @@ def _by_lanes(
     words = -(-len(asked) // 64)
     member = np.zeros((images + 1, 2 * words), np.uint64)
     for label, side in enumerate(sides):
-        for cohort, mine in enumerate(side):
-            member[mine, label * words + cohort // 64] |= np.uint64(1 << cohort % 64)
+        for lane, mine in enumerate(side):
+            member[mine, label * words + lane // 64] |= np.uint64(1 << lane % 64)
     for first in range(0, asked.shape[1], _LANE_QUERIES):
         part = slice(first, first + _LANE_QUERIES)
         here = np.zeros((len(lists.images[part]), 64 * words), bool)
@@ -197,7 +198,9 @@ def _by_lanes(
         wanted = np.packbits(here, axis=1, bitorder="little").view("<u8").astype(np.uint64, copy=False)
         places = first_members(lists.index[part], member, np.tile(wanted, (1, 2)), k)
         lanes = places.transpose(2, 0, 1).reshape(k, -1)
-        query, cohort = np.divmod(np.flatnonzero(here), 64 * words)
+        asks = np.flatnonzero(here)
+        query = asks // (64 * words)
+        cohort = asks - query * (64 * words)
         at = query * (128 * words) + cohort
         found = np.stack([lanes.take(at, axis=1), lanes.take(at + 64 * words, axis=1)])
         yield cohort, query + first, found
@@ -244,12 +247,16 @@ def _scan(
         for first in range(0, len(left), step):
             some = left[first : first + step]
             label = member.take(index[query[some], start : start + _COLUMNS] + base[some, None])
+            at = np.flatnonzero(label != 0)
+            labels, rows = label.take(at), at // label.shape[1]
+            columns = at - rows * label.shape[1] + start
             for side in (0, 1):
-                row, column = np.divmod(np.flatnonzero(label == side + 1), label.shape[1])
+                mine = np.flatnonzero(labels == side + 1)
+                row = rows[mine]
                 number = np.bincount(row, minlength=len(some))
                 slot = np.arange(len(row)) - (np.cumsum(number) - number - counts[side, some])[row]
                 new = slot < k
-                places[side, slot[new], some[row[new]]] = start + column[new]
+                places[side, slot[new], some[row[new]]] = columns[mine[new]]
                 counts[side, some] += number
         left = left[(counts[:, left] < k).any(axis=0)]
         if not len(left):

@@ -11,8 +11,9 @@ are always whole.
 
 Groups are taken one after the other, and in each of them `Options.memory_bytes` is shared out: at most half to the
 normalised features (else they are made again where they are needed), a sixteenth to all distances of a small group,
-an eighth to the tables of the findings that run together, a quarter of what is left to the lists of nearest images;
-and of what is left then, half to the exchanges that run together and an eighth to a block of distances.
+an eighth to the tables of the findings that run together, a quarter of what is left to the lists of nearest images
+(which take three quarters of it while they are made); and of what is left then, half to the exchanges that run together
+and an eighth to a block of distances, or to what walks down lists.
 """
 
 from __future__ import annotations
@@ -380,7 +381,8 @@ class _Group:
         self._keeps_points = 4 * len(rows) * (self._width + 1) <= self._memory // 2
         self._centre = self._mean(self.rows[: min(len(self.rows), MAX_LISTED)])
         self.lists: NullLists | None = None
-        self.workers = torch.get_num_threads()
+        # More threads would leave the words of 64 exchanges that walk together half empty.
+        self.workers = min(torch.get_num_threads(), CHECK_EVERY // 64)
         self._most = min(options.max_candidates, len(rows))
 
     @property
