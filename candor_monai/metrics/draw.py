@@ -374,7 +374,7 @@ class _DrawnSets(Sequence[tuple[np.ndarray, np.ndarray]]):
         length = 2 * n
         while True:
             ranked = rows[first(length)]
-            ranked = ranked[_first_of_code(units[ranked], len(self._observations.unit_names))]
+            ranked = ranked[first_of_code(units[ranked], len(self._observations.unit_names))]
             if len(ranked) >= n or length >= len(rows):
                 return ranked[:n]
             length *= 2
@@ -384,7 +384,7 @@ def _keyed_first(digests: np.ndarray, key: tuple[str | int, ...], count: int) ->
     return keyed_first(digests, count, *key)
 
 
-def _first_of_code(codes: np.ndarray, count: int) -> np.ndarray:
+def first_of_code(codes: np.ndarray, count: int) -> np.ndarray:
     """Whether each code, below ``count``, is the first of its kind."""
     place = np.empty(count, np.int64)
     backwards = np.arange(len(codes) - 1, -1, -1)

@@ -2,19 +2,28 @@
 
 Two ways give the same answer. `from_distances` compares each query with every candidate; it is taken
 for rare findings. `from_lists` walks down each query's list of nearest images until k members of either
-set are found; it is taken for common findings in large groups.
+set are found; it is taken for common findings in large groups. Cohorts in which many of the listed images are queries
+walk 64 at a time (`lane_walk`), others query by query: the places that are found are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
+from .lane_walk import CALL_BYTES, PAIR_BYTES, first_members
+
 _ELEMENTS = 2_000_000
-_COLUMNS = 8
+# Positions of lists that are looked at between two looks at who has finished, and (query, position) pairs at once.
+_COLUMNS = 128
+_PLACES = 2**16
+_PLACE_BYTES = 32
+# Queries of a word of cohorts from which on the cohorts walk together, and listed images that do at once.
+_WORTH_LANES = 10
+_LANE_QUERIES = 1024
 # Bytes of a query and a candidate that are compared: their distance and who is left out, with all that it takes.
 _PAIR_BYTES = 12
 _FEWEST = 20
@@ -64,14 +73,14 @@ class NullLists:
     """Nearest images of those who may be queries, without images of their own code.
 
     Args:
-        index: positions in the group, nearest first, shape (M, L), int32; N where fewer are left.
+        images: positions in the group of those who may be queries, shape (M,), int64.
+        index: positions of the images nearest to each, nearest first, shape (M, L), int32; N where fewer are left.
         distance: 1 − cosine, shape (M, L), float32; 0 where fewer are left.
-        place: column of `index` of each image of the group, shape (N,), int64; −1 for images that are never queries.
     """
 
+    images: np.ndarray
     index: np.ndarray
     distance: np.ndarray
-    place: np.ndarray
 
 
 def from_distances(
@@ -108,88 +117,199 @@ def _queries_at_once(size: int, memory: int, image_bytes: int) -> int:
 
 
 def from_lists(
-    cohorts: Relabelled, rules: Rules, lists: NullLists, distances: Distances, memory: int, image_bytes: int
+    asked: np.ndarray,
+    sides: tuple[np.ndarray, np.ndarray],
+    rules: Rules,
+    lists: NullLists,
+    distances: Distances,
+    memory: int,
+    image_bytes: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Discordant queries and queries of each cohort, walking down lists of nearest images.
 
     Args:
-        cohorts, rules: the relabelled cohorts, and who is left out; `rules.balance` is not supported.
-        lists: nearest images of everyone who may be a query, without those of the same code.
+        asked: whether each of the listed images is a query, shape (B, M), bool.
+        sides: R⁺ and R⁻ of each cohort, as positions in the group, in the order of the draw, shape (B, n), int64.
+        rules: who is left out; `rules.balance` is not supported.
+        lists: of everyone who may be a query.
         distances: for queries whose list runs out.
-        memory, image_bytes: of those queries, as in `from_distances`.
+        memory: bytes for what is looked at at once, whatever is least needed.
+        image_bytes: of those queries, as in `from_distances`.
 
     Returns:
         two arrays of shape (B,), int64.
     """
-    batch, width = len(cohorts.queries), len(lists.place) + 1
-    cohort, column = np.nonzero(cohorts.queries >= 0)
-    query = cohorts.queries[cohort, column]
-    member, keeps = _members(cohorts, rules, cohort, query, width)
-    sums, short = _walk(lists, rules.k, member.ravel(), cohort * width, lists.place[query], keeps)
-    discordant, kept = sums[1] < sums[0], np.ones(len(query), bool)
-    width = _queries_at_once(cohorts.positives.shape[1], memory, image_bytes)
-    for at in np.unique(cohort[short]):
-        mine = short[cohort[short] == at]
-        for first in range(0, len(mine), width):
-            some = mine[first : first + width]
-            alone = Relabelled(query[None, some], cohorts.positives[None, at], cohorts.negatives[None, at])
-            (discordant[some],), (kept[some],) = _whole(alone, rules, distances)
-    return (
-        np.bincount(cohort[kept & discordant], minlength=batch),
-        np.bincount(cohort[kept], minlength=batch),
-    )
+    batch = len(asked)
+    gone = _codes_of(sides, rules.key) if rules.equalise else None
+    discordant, kept = np.zeros((2, batch), np.int64)
+    for cohort, query, places in _found(asked, sides, rules, lists, memory):
+        if gone is not None:
+            _equalise(places, cohort, query, sides, gone, rules, lists, memory)
+        sums = [_sum(lists.distance, query, side) for side in places]
+        is_discordant, is_kept = sums[1] < sums[0], np.ones(len(query), bool)
+        short = np.flatnonzero((places[:, -1] == lists.index.shape[1]).any(axis=0))
+        width = _queries_at_once(sides[0].shape[1], memory, image_bytes)
+        for at in np.unique(cohort[short]):
+            mine = short[cohort[short] == at]
+            for first in range(0, len(mine), width):
+                some = mine[first : first + width]
+                alone = Relabelled(lists.images[None, query[some]], sides[0][None, at], sides[1][None, at])
+                (is_discordant[some],), (is_kept[some],) = _whole(alone, rules, distances)
+        discordant += np.bincount(cohort[is_kept & is_discordant], minlength=batch)
+        kept += np.bincount(cohort[is_kept], minlength=batch)
+    return discordant, kept
 
 
-def _members(
-    cohorts: Relabelled, rules: Rules, cohort: np.ndarray, query: np.ndarray, width: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """What each image is in each cohort, and which queries keep the last candidates.
+def _found(
+    asked: np.ndarray, sides: tuple[np.ndarray, np.ndarray], rules: Rules, lists: NullLists, memory: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Pairs of a cohort and a query, with the places of the k nearest members of both sides in the query's list.
 
-    Returns:
-        shape (B, width), uint8: 1 in R⁺, 2 in R⁻, 3 and 4 the last of either where it may be lost, 0 neither;
-        and shape (2, pairs), bool: the query keeps the last of R⁺, of R⁻.
+    Yields:
+        cohorts and listed images, shape (pairs,), int64, and places, shape (2, k, pairs); L where the list runs out.
     """
-    rows = np.arange(len(cohorts.queries))
-    member = np.zeros((len(rows), width), np.uint8)
-    keeps = np.ones((2, len(query)), bool)
-    sides = (cohorts.positives, cohorts.negatives)
+    images, words = len(rules.key), -(-len(asked) // 64)
+    table = 16 * words * (images + 1)
+    room = (memory - table - CALL_BYTES) // (2 * words * rules.k * PAIR_BYTES + 16 * len(asked))
+    if room >= min(_LANE_QUERIES, len(lists.images)) and asked.sum() >= _WORTH_LANES * words * asked.shape[1]:
+        yield from _by_lanes(asked, sides, rules.k, lists, images)
+    else:
+        cohort, query = np.nonzero(asked)
+        step = max(1, memory // 2 // (rules.k * 48))
+        for first in range(0, len(cohort), step):
+            part = slice(first, first + step)
+            places = _by_rows(cohort[part], query[part], sides, rules.k, lists.index, images, memory // 2)
+            yield cohort[part], query[part], places
+
+
+def _by_lanes(
+    asked: np.ndarray, sides: tuple[np.ndarray, np.ndarray], k: int, lists: NullLists, images: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """As `_found`: every cohort a bit, R⁻ in words of its own."""
+    words = -(-len(asked) // 64)
+    member = np.zeros((images + 1, 2 * words), np.uint64)
     for label, side in enumerate(sides):
-        member[rows[:, None], side] = label + 1
-    if rules.equalise:
-        codes = int(rules.key.max()) + 1
-        gone = []
-        for side in sides:
-            present = np.zeros((len(rows), codes), bool)
-            present[rows[:, None], rules.key[side]] = True
-            gone.append(present[cohort, rules.key[query]])
-        for mine, other in ((0, 1), (1, 0)):
-            member[rows, sides[mine][:, -1]] = mine + 3
-            keeps[mine] = ~(gone[other] & ~gone[mine])
-    return member, keeps
+        for lane, mine in enumerate(side):
+            member[mine, label * words + lane // 64] |= np.uint64(1 << lane % 64)
+    for first in range(0, asked.shape[1], _LANE_QUERIES):
+        part = slice(first, first + _LANE_QUERIES)
+        here = np.zeros((len(lists.images[part]), 64 * words), bool)
+        here[:, : len(asked)] = asked[:, part].T
+        wanted = np.packbits(here, axis=1, bitorder="little").view("<u8").astype(np.uint64, copy=False)
+        places = first_members(lists.index[part], member, np.tile(wanted, (1, 2)), k)
+        lanes = places.transpose(2, 0, 1).reshape(k, -1)
+        asks = np.flatnonzero(here)
+        query = asks // (64 * words)
+        cohort = asks - query * (64 * words)
+        at = query * (128 * words) + cohort
+        found = np.stack([lanes.take(at, axis=1), lanes.take(at + 64 * words, axis=1)])
+        yield cohort, query + first, found
 
 
-def _walk(
-    lists: NullLists, k: int, member: np.ndarray, base: np.ndarray, where: np.ndarray, keeps: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Sum of the k smallest distances to either side of each pair, shape (2, pairs), and the pairs that ran out."""
-    total = np.zeros((2, len(base)))
-    left = np.arange(len(base))
-    sums, counts = np.zeros((2, len(base))), np.zeros((2, len(base)), np.uint8)
-    for column, (nearest, distance) in enumerate(zip(lists.index, lists.distance, strict=True), start=1):
-        far, side = distance[where], member[base + nearest[where]]
-        for label in (0, 1):
-            inside = (side == label + 1) | ((side == label + 3) & keeps[label])
-            inside &= counts[label] < k
-            counts[label] += inside
-            sums[label] += far * inside
-        if column % _COLUMNS == 0 or column == len(lists.index):
-            on = (counts < k).any(axis=0)
-            total[:, left[~on]] = sums[:, ~on]
-            left, base, where = left[on], base[on], where[on]
-            keeps, sums, counts = keeps[:, on], sums[:, on], counts[:, on]
-            if not len(left):
-                break
-    return total, left
+def _by_rows(
+    cohort: np.ndarray,
+    query: np.ndarray,
+    sides: tuple[np.ndarray, np.ndarray],
+    k: int,
+    index: np.ndarray,
+    images: int,
+    memory: int,
+) -> np.ndarray:
+    """Places of the first k members of both sides in the lists of some pairs, sorted by cohort: shape (2, k, pairs)."""
+    length, width = index.shape[1], images + 1
+    places = np.full((2, k, len(query)), length, np.min_scalar_type(length))
+    if not len(query):
+        return places
+    step = max(1, memory // 2 // width)
+    for first in range(int(cohort[0]), int(cohort[-1]) + 1, step):
+        low, high = np.searchsorted(cohort, (first, first + step))
+        if low == high:
+            continue
+        some = slice(first, int(cohort[high - 1]) + 1)
+        member = np.zeros((some.stop - first, width), np.uint8)
+        for label, side in enumerate(sides):
+            for row, mine in zip(member, side[some], strict=True):
+                row[mine] = label + 1
+        base = (cohort[low:high] - first) * width
+        _scan(member.reshape(-1), base, query[low:high], index, places[:, :, low:high], memory // 2)
+    return places
+
+
+def _scan(
+    member: np.ndarray, base: np.ndarray, query: np.ndarray, index: np.ndarray, places: np.ndarray, memory: int
+) -> None:
+    """Write the places of the first k members of lists, shape (2, k, pairs)."""
+    k, length = places.shape[1], index.shape[1]
+    step = max(1, min(_PLACES, memory // _PLACE_BYTES) // _COLUMNS)
+    counts = np.zeros((2, len(query)), np.int64)
+    left = np.arange(len(query))
+    for start in range(0, length, _COLUMNS):
+        for first in range(0, len(left), step):
+            some = left[first : first + step]
+            label = member.take(index[query[some], start : start + _COLUMNS] + base[some, None])
+            at = np.flatnonzero(label != 0)
+            labels, rows = label.take(at), at // label.shape[1]
+            columns = at - rows * label.shape[1] + start
+            for side in (0, 1):
+                mine = np.flatnonzero(labels == side + 1)
+                row = rows[mine]
+                number = np.bincount(row, minlength=len(some))
+                slot = np.arange(len(row)) - (np.cumsum(number) - number - counts[side, some])[row]
+                new = slot < k
+                places[side, slot[new], some[row[new]]] = columns[mine[new]]
+                counts[side, some] += number
+        left = left[(counts[:, left] < k).any(axis=0)]
+        if not len(left):
+            break
+
+
+def _sum(distance: np.ndarray, query: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Sums of distances at places (k, pairs) of the queries' lists, nearest first, float64; any number past the end."""
+    flat, start = distance.reshape(-1), query * distance.shape[1]
+    total = np.zeros(len(query))
+    for place in places:
+        total += flat.take(start + place, mode="clip")
+    return total
+
+
+def _codes_of(sides: tuple[np.ndarray, np.ndarray], key: np.ndarray) -> np.ndarray:
+    """Whether each code is one of R⁺'s, of R⁻'s: shape (2, B, codes), bool."""
+    present = np.zeros((2, len(sides[0]), int(key.max()) + 1), bool)
+    for found, side in zip(present, sides, strict=True):
+        found[np.arange(len(side))[:, None], key[side]] = True
+    return present
+
+
+def _equalise(
+    places: np.ndarray,
+    cohort: np.ndarray,
+    query: np.ndarray,
+    sides: tuple[np.ndarray, np.ndarray],
+    gone: np.ndarray,
+    rules: Rules,
+    lists: NullLists,
+    memory: int,
+) -> None:
+    """Where a query loses a side's last candidate and that is among the k that were found, take the next one.
+
+    Args:
+        places: shape (2, k, pairs), written to.
+        gone: of `_codes_of`.
+    """
+    code = rules.key[lists.images[query]]
+    meets = gone[:, cohort, code]
+    for side in (0, 1):
+        loses = np.flatnonzero(meets[1 - side] & ~meets[side])
+        last = sides[side][cohort[loses], -1]
+        # Past the end of a list stands no candidate.
+        near = lists.index[query[loses], np.minimum(places[side][:, loses], lists.index.shape[1] - 1)]
+        again = loses[((near == last) & (places[side][:, loses] < lists.index.shape[1])).any(axis=0)]
+        again = again[np.argsort(cohort[again], kind="stable")]
+        more = _by_rows(cohort[again], query[again], sides, rules.k + 1, lists.index, len(rules.key), memory // 2)[side]
+        near = lists.index[query[again], np.minimum(more, lists.index.shape[1] - 1)]
+        stays = (near != sides[side][cohort[again], -1]) | (more == lists.index.shape[1])
+        # k of the k + 1 stay; those of a pair lie side by side when pairs come first.
+        places[side][:, again] = more.T[stays.T].reshape(-1, rules.k).T
 
 
 def _whole(cohorts: Relabelled, rules: Rules, distances: Distances) -> tuple[np.ndarray, np.ndarray]:

@@ -10,10 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass
 
 import numpy as np
 
 from .keyed_hash import STEP, keyed_hash, splitmix64
+
+# Hashes that are sorted at once.
+_TOGETHER = 2**15
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Some exchanges, patient by patient, by places in :attr:`PatientExchange.line`.
+
+    Args:
+        sources: where the images start whose labels a patient takes, shape (B, U), int32.
+        destinations: where the images start that take a patient's labels, shape (B, U), int32.
+    """
+
+    sources: np.ndarray
+    destinations: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.sources)
 
 
 class PatientExchange:
@@ -29,6 +49,10 @@ class PatientExchange:
 
     Attributes:
         movable: whether an image's patient has a partner, shape (N,), bool.
+        line: the images in an order in which those of a patient stand together, shape (N,), int64. An image without a
+            partner stands for a patient of its own.
+        patient: number of each image's patient, in the order of `line`, shape (N,), int64.
+        slot: place of each image among its patient's, shape (N,), int64.
 
     Examples:
         >>> one = PatientExchange(np.array([0, 1, 2]), ["a", "b", "c"], np.zeros(3, int), np.arange(3), None, ("x",))
@@ -53,6 +77,7 @@ class PatientExchange:
             if len(members) > 1:
                 self._blocks.append((members, start[units[members[:, 0]]]))
                 self.movable[members.ravel()] = True
+        self._line_up()
 
     def within(self, rows: np.ndarray) -> PatientExchange:
         """The same exchanges of the images of one or several whole matched groups, counted from 0 within them.
@@ -67,7 +92,47 @@ class PatientExchange:
         # All patients of a block have the same groups in the same columns, so a column is inside or not.
         inside = [(place[members][:, place[members[0]] >= 0], start) for members, start in self._blocks]
         part._blocks = [(members, start) for members, start in inside if members.shape[1]]
+        part._line_up()
         return part
+
+    def _line_up(self) -> None:
+        fixed = np.flatnonzero(~self.movable)[:, None]
+        members = [members for members, _ in self._blocks] + [fixed]
+        self.line = np.concatenate([part.ravel() for part in members]).astype(np.int64, copy=False)
+        sizes = np.repeat([part.shape[1] for part in members], [len(part) for part in members])
+        self._starts = (np.cumsum(sizes) - sizes).astype(np.int32)
+        self.patient, self.slot = np.empty((2, self.images), np.int64)
+        self.patient[self.line] = np.repeat(np.arange(len(sizes)), sizes)
+        self.slot[self.line] = np.arange(self.images) - self._starts[self.patient[self.line]]
+
+    @property
+    def patients(self) -> int:
+        """Patients, and images that stand for one."""
+        return len(self._starts)
+
+    @property
+    def unmoved(self) -> Moves:
+        """One exchange in which everything stays as it is."""
+        return Moves(self._starts[None], self._starts[None])
+
+    def moves(self, first: int, count: int) -> Moves:
+        """Exchanges number `first` and on. Image i takes the labels of the image that stands in `line` at
+        ``sources[b, patient[i]] + slot[i]``, and gives its own to that at ``destinations[b, patient[i]] + slot[i]``.
+        """
+        sources, destinations = (np.tile(self._starts, (count, 1)) for _ in range(2))
+        counter = np.arange(first + 1, first + count + 1, dtype=np.uint64)[:, None] * STEP
+        at = 0
+        for members, start in self._blocks:
+            patients = slice(at, at + len(members))
+            own, step = self._starts[patients], max(1, _TOGETHER // len(members))
+            for low in range(0, count, step):
+                rows = slice(low, low + step)
+                taken = ranking(splitmix64(start[None, :] + counter[rows]))
+                sources[rows, patients] = own.take(taken)
+                for row, order in zip(destinations[rows, patients], taken, strict=True):
+                    row[order] = own
+            at = patients.stop
+        return Moves(sources, destinations)
 
     def sources(self, first: int, count: int) -> np.ndarray:
         """Exchanges number `first` and on: in exchange b, image i takes the labels of image `result[b, i]`.
@@ -75,11 +140,34 @@ class PatientExchange:
         Returns:
             shape (count, N), int64, each row a permutation.
         """
-        out = np.tile(np.arange(self.images), (count, 1))
-        counter = np.arange(first + 1, first + count + 1, dtype=np.uint64)[:, None] * STEP
-        for members, start in self._blocks:
-            out[:, members] = members[np.argsort(splitmix64(start[None, :] + counter), axis=1, kind="stable")]
-        return out
+        return self.line[self.moves(first, count).sources[:, self.patient] + self.slot]
+
+
+def ranking(hashes: np.ndarray) -> np.ndarray:
+    """``np.argsort(hashes, axis=1, kind="stable")`` of 64-bit hashes, several times faster.
+
+    The leading bits of a hash and its place in one number are sorted; the rare rows in which leading bits are equal
+    are sorted by all.
+
+    Args:
+        hashes: shape (B, m), uint64.
+
+    Returns:
+        shape (B, m), int64.
+
+    >>> ranking(np.array([[2**63, 5, 2**62]], np.uint64)).tolist()
+    [[1, 2, 0]]
+    """
+    bits = max(hashes.shape[1] - 1, 0).bit_length()
+    low = np.uint64(2**bits - 1)
+    keys = hashes & ~low
+    keys |= np.arange(hashes.shape[1], dtype=np.uint64)
+    keys.sort(axis=1)
+    same = ((keys[:, 1:] ^ keys[:, :-1]) <= low).any(axis=1)
+    keys &= low
+    order = keys.view(np.int64)
+    order[same] = np.argsort(hashes[same], axis=1, kind="stable")
+    return order
 
 
 def exchangeable(

@@ -11,8 +11,9 @@ are always whole.
 
 Groups are taken one after the other, and in each of them `Options.memory_bytes` is shared out: at most half to the
 normalised features (else they are made again where they are needed), a sixteenth to all distances of a small group,
-an eighth to the tables of the findings that run together, a quarter of what is left to the lists of nearest images;
-and of what is left then, half to the exchanges that run together and an eighth to a block of distances.
+an eighth to the tables of the findings that run together, a quarter of what is left to the lists of nearest images
+(which take three quarters of it while they are made); and of what is left then, half to the exchanges that run together
+and an eighth to a block of distances, or to what walks down lists.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from .cells import Cell
-from .draw import draw_key, effective_labels, groups, query_order
+from .draw import draw_key, effective_labels, first_of_code, groups, query_order, same_code_pairs
 from .keyed_hash import keyed_rank, stable_fraction
+from .long_lists import LongLists
 from .multiplicity import studentised_p
 from .null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists
 from .observations import Observations
 from .options import Options
-from .patient_exchange import PatientExchange
+from .patient_exchange import Moves, PatientExchange
 from .resampling import MIN_POSITIVE_PATIENTS, Replicates, pool_replicates, weighted_mean_replicates
 from .similarity import unit_rows
 
@@ -47,11 +50,15 @@ _MAX_LIST = 2048
 _ROWS = 512
 _LISTED = 256
 _CANDIDATES = 8192
-# Bytes of an image: in one exchange, at its peak, and in the tables of one finding.
-_EXCHANGE_BYTES = 80
-_TABLE_BYTES = 28
-# Bytes of a query in one exchange while it walks down its list.
-_QUERY_BYTES = 160
+# Bytes of an image in the tables of one finding.
+_TABLE_BYTES = 48
+# Bytes, in one exchange, of a patient, of a listed image and of a candidate; words of members take two bits an image.
+_PATIENT_BYTES = 16
+_QUERY_BYTES = 64
+_CANDIDATE_BYTES = 32
+# Labels that are looked up at once, with the bytes of one, so that they stay in a cache.
+_LABELS = 2**15
+_LABEL_BYTES = 40
 
 
 @dataclass(frozen=True)
@@ -124,24 +131,21 @@ def permutation_replicates(
         if not places:
             continue
         by_id = rows[np.argsort(observations.order[rows], kind="stable")]
-        group = _Group(by_id, parts, features, observations, options)
+        group = _Group(by_id, parts, features, observations, options, exchange)
         room = max(1, options.memory_bytes // 8 // (_TABLE_BYTES * max(1, len(rows))))
         for first in range(0, len(places), room):
             part = places[first : first + room]
             states = [_CellNull(cells[place], group, labels, observations, options, exchange) for place in part]
-            _run(group, states, exchange, options, early_stop)
+            _run(group, states, options, early_stop)
             found |= zip(part, (state.result() for state in states), strict=True)
     return [found[place] for place in range(len(cells))]
 
 
-def _run(
-    group: _Group, states: Sequence[_CellNull], exchange: PatientExchange, options: Options, early_stop: bool
-) -> None:
+def _run(group: _Group, states: Sequence[_CellNull], options: Options, early_stop: bool) -> None:
     """Take the findings of one group through the exchanges."""
     if not any(state.running for state in states):
         return
     group.prepare([state for state in states if state.listed])
-    own = exchange.within(group.rows)
     step = group.exchanges_at_once
     done = 0
     with ThreadPoolExecutor(group.workers) as pool:
@@ -150,32 +154,86 @@ def _run(
             for first in range(done, end, step * group.workers):
                 last = min(first + step * group.workers, end)
                 spans = [(start, min(step, last - start)) for start in range(first, last, step)]
-                _extend([state for state in states if state.running], own, spans, pool)
+                _extend([state for state in states if state.running], group, spans, pool)
             done = end
             for state in states:
                 state.running = state.running and not (early_stop and state.decided())
 
 
 def _extend(
-    states: Sequence[_CellNull], exchange: PatientExchange, spans: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
+    states: Sequence[_CellNull], group: _Group, spans: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
 ) -> None:
     """Score some further exchanges: (first, how many) of each thread.
 
     NumPy, which walks down lists, is shared out over threads; PyTorch, which compares all candidates, has its own.
     """
-    moved = list(pool.map(lambda span: _exchanged(exchange, *span), spans))
-    for state in states:
-        take = pool.map if state.listed else map
-        for found in take(state.discordant, *zip(*moved, strict=True)):
-            state.add(*found)
+    listed = [state for state in states if state.listed]
+
+    def walk(span: tuple[int, int]) -> tuple[_Exchanged, list[tuple[np.ndarray, np.ndarray]]]:
+        exchanged = _Exchanged(group, group.exchange.moves(*span))
+        return exchanged, [state.discordant(exchanged) for state in listed]
+
+    for exchanged, found in pool.map(walk, spans):
+        for state, one in zip(listed, found, strict=True):
+            state.add(*one)
+        for state in states:
+            if not state.listed:
+                state.add(*state.discordant(exchanged))
 
 
-def _exchanged(exchange: PatientExchange, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Exchanges as positions in the group: where labels come from, and where they go, each (count, images)."""
-    sources = exchange.sources(first, count)
-    destinations = np.empty_like(sources)
-    np.put_along_axis(destinations, sources, np.arange(sources.shape[1])[None, :], axis=1)
-    return sources, destinations
+class _Exchanged:
+    """Some exchanges of the labels of a group, and who may be a query in them."""
+
+    def __init__(self, group: _Group, moves: Moves) -> None:
+        self._group, self._moves = group, moves
+
+    def __len__(self) -> int:
+        return len(self._moves)
+
+    def sources(self, images: _Places, rows: slice = slice(None)) -> np.ndarray:
+        """Places in the group's line of the images whose labels these take, shape (B, images), int64."""
+        return images.moved(self._moves.sources[rows])
+
+    def destinations(self, images: _Places, rows: slice = slice(None)) -> np.ndarray:
+        """Places in the group's line of the images that take the labels of these, shape (B, images), int64."""
+        return images.moved(self._moves.destinations[rows])
+
+    @cached_property
+    def listed_sources(self) -> np.ndarray:
+        """`sources` of the images that have lists, int32."""
+        listed = self._group.listed
+        out = np.empty((len(self), len(listed)), np.int32)
+        for rows in _portions(len(self), len(listed)):
+            out[rows] = self.sources(listed, rows)
+        return out
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Some images by their patients, whose labels move together.
+
+    Args:
+        patient, slot: of `PatientExchange`, of these images, int64.
+    """
+
+    patient: np.ndarray
+    slot: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.patient)
+
+    def part(self, which: slice | np.ndarray) -> _Places:
+        return _Places(self.patient[which], self.slot[which])
+
+    def moved(self, starts: np.ndarray) -> np.ndarray:
+        """Where images stand whose patients start there, shape (B, images), int64."""
+        return starts.take(self.patient, axis=1) + self.slot
+
+
+def _portions(rows: int, width: int) -> list[slice]:
+    """Rows of such a width that are worked on at once."""
+    step = max(1, _LABELS // max(1, width))
+    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
 def cohort_exchange(observations: Observations, options: Options) -> PatientExchange:
@@ -278,6 +336,10 @@ def _fixed(positives: int, movable: int) -> str | None:
     return None
 
 
+#: Centred rows and half their squared lengths, shapes (B, m, d) and (B, m), float32.
+_Points = tuple[torch.Tensor, torch.Tensor]
+
+
 class _Group:
     """The images of one group: positions, patients, distances between them.
 
@@ -292,27 +354,36 @@ class _Group:
         features: np.ndarray,
         observations: Observations,
         options: Options,
+        exchange: PatientExchange,
     ) -> None:
         self.rows = rows
+        self.exchange = exchange.within(rows)
         self._place = np.full(len(observations), -1, np.int64)
         self._place[self.rows] = np.arange(len(self.rows))
         self.unit = np.unique(observations.units[self.rows], return_inverse=True)[1]
         self.key = self.unit if options.by_patient else np.arange(len(self.rows))
-        self.single = len(np.unique(self.unit)) == len(self.unit)
+        self.patients = int(self.unit.max(initial=-1)) + 1
+        self.single = self.patients == len(self.unit)
         #: Place of each image in the query order of its matched group.
         self.query_rank = np.empty(len(rows), np.int64)
         for name, part in parts:
             order = query_order(observations, options, part, name)
             self.query_rank[self._place[order]] = np.arange(len(part))
+        #: The images in that order, of several matched groups in turn, and the first of them, who have lists.
+        self.query_order = np.argsort(self.query_rank, kind="stable")
+        self.first_queries = self.query_order[:MAX_LISTED]
+        self.listed = self.places(self.first_queries)
         self._features = features
         self._matrix: np.ndarray | None = None
-        self._points: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._points: _Points | None = None
         self._memory = options.memory_bytes
         self._width = int(np.shape(features)[1])
         self._keeps_points = 4 * len(rows) * (self._width + 1) <= self._memory // 2
         self._centre = self._mean(self.rows[: min(len(self.rows), MAX_LISTED)])
         self.lists: NullLists | None = None
-        self.workers = torch.get_num_threads()
+        # More threads would leave the words of 64 exchanges that walk together half empty.
+        self.workers = min(torch.get_num_threads(), CHECK_EVERY // 64)
+        self._most = min(options.max_candidates, len(rows))
 
     @property
     def small(self) -> bool:
@@ -343,59 +414,72 @@ class _Group:
     @property
     def exchanges_at_once(self) -> int:
         """Exchanges that one thread takes at once."""
-        each = _EXCHANGE_BYTES * len(self.rows) + _QUERY_BYTES * min(MAX_LISTED, len(self.rows))
-        return min(-(-CHECK_EVERY // self.workers), max(1, self.spare // 2 // self.workers // each))
+        each = _PATIENT_BYTES * self.exchange.patients + len(self.rows) // 4
+        each += _QUERY_BYTES * len(self.listed) + _CANDIDATE_BYTES * self._most
+        free = self.spare // 2 // self.workers - _LABEL_BYTES * max(_LABELS, len(self.rows))
+        return min(-(-CHECK_EVERY // self.workers), max(1, free // each))
 
     def prepare(self, states: Sequence[_CellNull]) -> None:
         """Make what the cells need: all distances of a small group, and lists of nearest images."""
         if self.small and self._matrix is None and 4 * len(self.rows) ** 2 <= self._memory // 16:
             everyone = np.arange(len(self.rows))
             self._matrix = self.distances(everyone[None], everyone[None])[0]
-        self.lists = None
-        if states:
-            self.lists = self._lists(max(state.list_length for state in states))
+        length = max((state.list_length for state in states), default=0)
+        if length and (self.lists is None or self.lists.index.shape[1] < self._list_length(length)):
+            self.lists = None
+            self.lists = self._lists(self._list_length(length))
+
+    def _list_length(self, wanted: int) -> int:
+        return max(1, min(len(self.rows), wanted, self.spare // 4 // (8 * max(1, len(self.first_queries)))))
 
     def _lists(self, length: int) -> NullLists:
-        listed = np.argsort(self.query_rank, kind="stable")[:MAX_LISTED]
-        place = np.full(len(self.rows), -1, np.int64)
-        place[listed] = np.arange(len(listed))
-        length = max(1, min(len(self.rows), length, self.spare // 4 // (8 * len(listed))))
-        index = np.full((len(listed), length), len(self.rows), np.int32)
-        distance = np.full((len(listed), length), np.inf, np.float32)
+        """The nearest images of the first in the query order, who are a random sample of all, too."""
+        listed = self.first_queries
+        lists = LongLists(len(listed), len(self.rows), length)
         # Distances are held three times while the nearest of them are found.
         step = self.block_bytes // (self.candidate_bytes + 14 * _LISTED)
         step = min(max(step, _LISTED), _CANDIDATES)
+        blocks = [slice(start, min(start + _LISTED, len(listed))) for start in range(0, len(listed), _LISTED)]
+        for part in blocks:
+            lists.expect(part, self._apart(listed[part], listed[:step], self._point(listed[None, :step])))
         for first in range(0, len(self.rows), step):
             images = np.arange(first, min(first + step, len(self.rows)))
-            for start in range(0, len(listed), _LISTED):
-                part = slice(start, start + _LISTED)
-                far = self.distances(listed[None, part], images[None])[0]
-                far[self.key[listed[part]][:, None] == self.key[images][None, :]] = np.inf
-                both = torch.from_numpy(np.concatenate([distance[part], far], axis=1))
-                nearest = torch.topk(both, length, dim=1, largest=False, sorted=True)
-                distance[part], column = nearest.values.numpy(), nearest.indices.numpy()
-                old = np.take_along_axis(index[part], np.minimum(column, length - 1), axis=1)
-                index[part] = np.where(column < length, old, column + (first - length))
-        missing = np.isinf(distance)
-        index[missing], distance[missing] = len(self.rows), 0
-        return NullLists(np.ascontiguousarray(index.T), np.ascontiguousarray(distance.T), place)
+            points = self._stretch(first, first + len(images))
+            for part in blocks:
+                lists.add(part, first, self._apart(listed[part], images, points))
+        for query in lists.too_short():
+            for first in range(0, len(self.rows), step):
+                images = np.arange(first, min(first + step, len(self.rows)))
+                points = self._stretch(first, first + len(images))
+                part = slice(query, query + 1)
+                lists.add(part, first, self._apart(listed[part], images, points))
+        return NullLists(listed, *lists.result())
+
+    def _apart(self, queries: np.ndarray, images: np.ndarray, points: _Points) -> np.ndarray:
+        """Distances of queries to images of which the points are given, infinite to those of the same code."""
+        far = _distances(self._point(queries[None]), points)[0]
+        far[same_code_pairs(self.key, queries, images)] = np.inf
+        return far
 
     def distances(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """1 − cosine, shape (B, Q, n), float32, of positions (B, Q) and (B, n)."""
         if self._matrix is not None:
             return self._matrix[queries[:, :, None], candidates[:, None, :]]
-        (left, near), (right, far) = self._point(queries), self._point(candidates)
-        out = torch.baddbmm(far[:, None, :], left, right.transpose(1, 2), alpha=-1)
-        out += near[:, :, None]
-        return out.numpy()
+        return _distances(self._point(queries), self._point(candidates))
 
     def positions(self, rows: np.ndarray) -> np.ndarray:
         return self._place[rows]
 
-    def _point(self, positions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Centred rows and half their squared lengths, shapes (B, m, d) and (B, m), float32, of positions (B, m)."""
-        if self._points is None and self._keeps_points:
-            self._points = self._centred(np.arange(len(self.rows)))
+    def places(self, images: np.ndarray) -> _Places:
+        return _Places(self.exchange.patient[images], self.exchange.slot[images])
+
+    def in_line(self, values: np.ndarray) -> np.ndarray:
+        """Values of the images, shape (N,), in the order of the exchange's line."""
+        return values[self.exchange.line]
+
+    def _point(self, positions: np.ndarray) -> _Points:
+        """The points of positions (B, m)."""
+        self._keep_points()
         if self._points is not None:
             (points, halves), at = self._points, torch.from_numpy(positions)
         else:
@@ -403,7 +487,20 @@ class _Group:
             (points, halves), at = self._centred(wanted), torch.from_numpy(back.reshape(positions.shape))
         return points[at], halves[at]
 
-    def _centred(self, positions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    def _stretch(self, start: int, stop: int) -> _Points:
+        """The points of all positions from one to another, B = 1."""
+        self._keep_points()
+        if self._points is not None:
+            points, halves = (part[start:stop] for part in self._points)
+        else:
+            points, halves = self._centred(np.arange(start, stop))
+        return points[None], halves[None]
+
+    def _keep_points(self) -> None:
+        if self._points is None and self._keeps_points:
+            self._points = self._centred(np.arange(len(self.rows)))
+
+    def _centred(self, positions: np.ndarray) -> _Points:
         out, halves = torch.empty((len(positions), self._width)), torch.empty(len(positions))
         for start in range(0, len(positions), _ROWS):
             part = slice(start, start + _ROWS)
@@ -417,6 +514,13 @@ class _Group:
         for start in range(0, len(rows), _ROWS):
             unit[start : start + _ROWS] = unit_rows(self._features, rows[start : start + _ROWS])
         return unit.mean(axis=0)
+
+
+def _distances(queries: _Points, candidates: _Points) -> np.ndarray:
+    (left, near), (right, far) = queries, candidates
+    out = torch.baddbmm(far[:, None, :], left, right.transpose(1, 2), alpha=-1)
+    out += near[:, :, None]
+    return out.numpy()
 
 
 class _CellNull:
@@ -433,13 +537,19 @@ class _CellNull:
     ) -> None:
         self.group, self._cell, self._options = group, cell, options
         column = observations.finding_index(cell.finding)
-        self._label = labels[group.rows, column]
-        self._positive = np.flatnonzero(self._label == 1)
+        label = labels[group.rows, column]
+        positive = np.flatnonzero(label == 1)
         key = draw_key(observations, options, cell.finding, cell.group, 0)
         self._order = keyed_rank(observations.digests[group.rows], "draw", *key).astype(np.int32)
-        self._rank = np.empty_like(self._order)
-        self._rank[self._order] = np.arange(len(self._order), dtype=np.int32)
-        self._allowed_image, self._allowed_label = _eligible(observations, options, group, column)
+        allowed_image, allowed_label = _eligible(observations, options, group, column)
+        # What is asked of the image that a label comes from or goes to stands in the order of the exchange's line.
+        self._label = group.in_line(label)
+        self._makes_query = group.in_line((label == 1) & allowed_label)
+        self._rank = group.in_line(_inverse(self._order))
+        self._turn = group.in_line(np.where(allowed_image, _inverse(group.query_order), np.int32(len(label))))
+        self._may_ask = allowed_image[group.first_queries]
+        self._positive = group.places(positive)
+        self._asker = self._positive.part(allowed_label[positive])
         self.movable = int(exchange.movable[cell.rows_pos].sum())
         self.reason = _no_statement(cell, observations, self.movable)
         self.running = cell.n > options.k and _fixed(len(cell.rows_pos), self.movable) is None
@@ -447,6 +557,9 @@ class _CellNull:
         if options.balance_removed and options.sets == "image":
             balance = stable_fraction(observations.digests[group.rows], "balance", *key)
         self._rules = Rules(group.key, options.sets == "patient", balance, options.k)
+        self._one_each = options.sets == "image" or group.single
+        self._ahead = [self._length(int((label == sign).sum())) for sign in (0, 1)]
+        self._drawn_places = group.places(self._order[: max(self._ahead)])
         self._numerators: list[np.ndarray] = []
         self._denominators: list[np.ndarray] = []
         self.listed, self._most = False, options.max_queries
@@ -478,22 +591,19 @@ class _CellNull:
 
     def _observe(self) -> None:
         """D of the data, over the queries that the test uses."""
-        used = self._queries(np.arange(len(self.group.rows))[None, :])
+        used = self._queries(_Exchanged(self.group, self.group.exchange.unmoved))
         rows = self._cell.queries[self._cell.own]
         inside = np.isin(self.group.positions(rows), used)
         self._queries_used = int(inside.sum())
         self._discordant = int((self._cell.dm[self._cell.own][inside] > 0).sum())
 
-    def discordant(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Discordant queries and queries of exchanges that are given as positions in the group, shape (B, images)."""
-        cohorts = Relabelled(
-            self._queries(destinations),
-            self._positives(destinations),
-            self._negatives(sources),
-        )
+    def discordant(self, exchanged: _Exchanged) -> tuple[np.ndarray, np.ndarray]:
+        """Discordant queries and queries of some exchanges."""
+        sides = self._side(exchanged, 1), self._side(exchanged, 0)
         room = self.group.block_bytes, self.group.candidate_bytes
         if self.listed and self.group.lists is not None:
-            return from_lists(cohorts, self._rules, self.group.lists, self.group.distances, *room)
+            return from_lists(self._asked(exchanged), sides, self._rules, self.group.lists, self.group.distances, *room)
+        cohorts = Relabelled(self._queries(exchanged), *sides)
         return from_distances(cohorts, self._rules, self.group.distances, *room)
 
     def add(self, discordant: np.ndarray, queries: np.ndarray) -> None:
@@ -522,56 +632,91 @@ class _CellNull:
         asked = self._options.permutations
         return NullReplicates(values, len(self._cell.rows_pos), self.movable, self.reason, asked)
 
-    def _queries(self, destinations: np.ndarray) -> np.ndarray:
-        """The queries of each exchange: eligible new positives, in query order, shape (B, Q), −1 for none."""
-        images = destinations.take(self._positive, axis=1)
-        allowed = self._allowed_label[self._positive][None, :] & self._allowed_image.take(images)
-        rank = self.group.query_rank.take(images)
+    def _asked(self, exchanged: _Exchanged) -> np.ndarray:
+        """Which of the listed images are queries: eligible new positives, the first of them, shape (B, M), bool."""
+        asked = self._makes_query.take(exchanged.listed_sources)
+        asked &= self._may_ask
+        if self._most < asked.shape[1]:
+            asked &= np.cumsum(asked, axis=1, dtype=np.int32) <= self._most
+        return asked
+
+    def _queries(self, exchanged: _Exchanged) -> np.ndarray:
+        """The queries of each exchange: eligible new positives, in query order, shape (B, Q), int64, −1 for none."""
         if self.listed:
-            allowed &= rank < MAX_LISTED
-        # The rank with the place behind it, in one number: the first few of them in order, without sorting the rest.
-        key = np.where(allowed, rank << 32, _LAST) | np.arange(images.shape[1])
-        key = _smallest(key, self._most)
-        queries = np.take_along_axis(images, key & 0xFFFFFFFF, axis=1)
-        queries[key >= _LAST] = -1
+            queries = np.where(self._asked(exchanged), self.group.first_queries, -1)
+        else:
+            turns = [
+                _smallest(self._turn.take(exchanged.destinations(self._asker, rows)), self._most)
+                for rows in _portions(len(exchanged), len(self._asker))
+            ]
+            queries = np.append(self.group.query_order, -1)[np.concatenate(turns)]
         return queries[:, (queries >= 0).any(axis=0)]
 
-    def _positives(self, destinations: np.ndarray) -> np.ndarray:
-        rank = self._rank.take(destinations.take(self._positive, axis=1))
-        # Of several images a patient more than the first n are needed.
-        length = self._cell.n if self._options.sets == "image" or self.group.single else 2 * self._cell.n
+    def _length(self, labelled: int) -> int:
+        """Images of the draw that nearly always hold the first n of a label, of so many images."""
+        # Of several images a patient only the first counts.
+        needed = self._cell.n * (1.0 if self._one_each else 1.25)
+        share = max(labelled, 1) / max(len(self._order), 1)
+        return min(int((needed + 5 * np.sqrt(needed) + 10) / share), len(self._order))
+
+    def _side(self, exchanged: _Exchanged, label: int) -> np.ndarray:
+        """R⁺ or R⁻ of each exchange in the order of the draw, shape (B, n), int64."""
+        ahead = self._ahead[label]
+        rare = label == 1 and len(self._positive) < ahead // 2
+        out = np.empty((len(exchanged), self._cell.n), np.int64)
+        for rows in _portions(len(exchanged), len(self._positive) if rare else ahead):
+            out[rows] = self._of_positives(exchanged, rows) if rare else self._of_draw(exchanged, rows, label)
+        return out
+
+    def _of_draw(self, exchanged: _Exchanged, rows: slice, label: int) -> np.ndarray:
+        """The first of a label, by going through the draw."""
+        length, batch = self._ahead[label], rows.stop - rows.start
         while True:
-            try:
-                return self._first(self._order.take(_smallest(rank, length)), None)
-            except _TooShort:
-                if length >= rank.shape[1]:
-                    raise
-                length *= 2
+            places = self._drawn_places.part(slice(length))
+            if length > len(places):
+                places = self.group.places(self._order[:length])
+            found = np.flatnonzero(self._label.take(exchanged.sources(places, rows)) == label)
+            edges = np.searchsorted(found, length * np.arange(batch + 1))
+            row = np.repeat(np.arange(batch), np.diff(edges))
+            chosen = self._first(self._order.take(found - length * row), row, batch)
+            if chosen is not None:
+                return chosen
+            length = _longer(length, len(self._order))
 
-    def _first(self, images: np.ndarray, wanted: np.ndarray | None) -> np.ndarray:
-        """The first n of ranked images, of each patient the first only, shape (B, n); short rows raise."""
-        wanted = np.ones(images.shape, bool) if wanted is None else wanted
-        if self._options.sets == "patient" and not self.group.single:
-            wanted = wanted & _first_of_unit(self.group.unit[images], wanted)
-        chosen = wanted & (np.cumsum(wanted, axis=1) <= self._cell.n)
-        if not (chosen.sum(axis=1) == self._cell.n).all():
-            raise _TooShort
-        return images[chosen].reshape(len(images), self._cell.n).astype(np.int64)
-
-    def _negatives(self, sources: np.ndarray) -> np.ndarray:
-        length = 2 * self._cell.n + 64
+    def _of_positives(self, exchanged: _Exchanged, rows: slice) -> np.ndarray:
+        """The first positives, by following each of them to the image that takes its label."""
+        rank = self._rank.take(exchanged.destinations(self._positive, rows))
+        length = self._cell.n * (1 if self._one_each else 2)
         while True:
-            ahead = np.tile(self._order[:length], (len(sources), 1))
-            try:
-                return self._first(ahead, self._label[np.take_along_axis(sources, ahead, axis=1)] == 0)
-            except _TooShort:
-                if length >= len(self._order):
-                    raise
-                length *= 2
+            images = self._order.take(_smallest(rank, length))
+            row = np.repeat(np.arange(len(images)), images.shape[1])
+            chosen = self._first(images.reshape(-1), row, len(images))
+            if chosen is not None:
+                return chosen
+            length = _longer(length, rank.shape[1])
+
+    def _first(self, images: np.ndarray, row: np.ndarray, batch: int) -> np.ndarray | None:
+        """The first n images of each row, of each patient the first only, shape (B, n); None: a row has fewer."""
+        if not self._one_each:
+            patients = self.group.patients
+            first = first_of_code(row * patients + self.group.unit[images], batch * patients)
+            images, row = images[first], row[first]
+        edges = np.searchsorted(row, np.arange(batch + 1))
+        if (np.diff(edges) < self._cell.n).any():
+            return None
+        return images[edges[:-1, None] + np.arange(self._cell.n)]
 
 
-class _TooShort(Exception):
-    """The part of the draw looked at does not hold n candidates."""
+def _longer(length: int, all_of_them: int) -> int:
+    assert length < all_of_them, "as many patients of each label as before"
+    return min(2 * length, all_of_them)
+
+
+def _inverse(order: np.ndarray) -> np.ndarray:
+    """Place of each image in an order, int32."""
+    place = np.empty(len(order), np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    return place
 
 
 def _smallest(values: np.ndarray, count: int) -> np.ndarray:
@@ -582,8 +727,6 @@ def _smallest(values: np.ndarray, count: int) -> np.ndarray:
 
 
 _LIST_OVERHEAD = 8
-# Above every rank with its place.
-_LAST = np.int64(2**62)
 
 
 def _eligible(
@@ -612,15 +755,3 @@ def _no_statement(cell: Cell, observations: Observations, movable: int) -> str |
     if cell.n < MIN_CANDIDATES:
         return f"fewer than {MIN_CANDIDATES} candidates a side ({cell.n})"
     return _fixed(len(cell.rows_pos), movable)
-
-
-def _first_of_unit(units: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Whether each wanted image is the first of its patient in its row, shape (B, m)."""
-    code = np.where(wanted, units, units.max() + 1 + np.arange(units.shape[1])[None, :])
-    order = np.argsort(code, axis=1, kind="stable")
-    ranked = np.take_along_axis(code, order, axis=1)
-    first = np.ones(units.shape, bool)
-    first[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
-    out = np.empty(units.shape, bool)
-    np.put_along_axis(out, order, first, axis=1)
-    return out

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
-from candor_monai.metrics.patient_exchange import PatientExchange
+from candor_monai.metrics.patient_exchange import PatientExchange, ranking
 
 
 def exchange(units: list[int], group: list[int], site: list[str] | None = None) -> PatientExchange:
@@ -55,3 +57,29 @@ def test_row_order_changes_nothing() -> None:
     one = PatientExchange(units, names, group, np.arange(60), None, ("x",)).sources(0, 5)
     two = PatientExchange(units[order], names, group[order], order, None, ("x",)).sources(0, 5)
     np.testing.assert_array_equal(order[two], one[:, order])
+
+
+def test_moves_are_the_sources_and_their_inverse() -> None:
+    rng = np.random.default_rng(1)
+    made = exchange(np.sort(rng.integers(0, 25, 60)).tolist(), rng.integers(0, 2, 60).tolist())
+    for part in (made, made.within(np.flatnonzero(rng.random(60) < 2))):
+        moves, sources = part.moves(3, 7), part.sources(3, 7)
+        to = part.line[moves.destinations[:, part.patient] + part.slot]
+        np.testing.assert_array_equal(np.take_along_axis(to, sources, axis=1), np.tile(np.arange(60), (7, 1)))
+        assert len(moves) == 7
+
+
+def test_a_group_has_the_same_exchanges_as_the_cohort() -> None:
+    rng = np.random.default_rng(2)
+    group = rng.integers(0, 2, 80)
+    made = exchange(np.sort(rng.integers(0, 40, 80)).tolist(), group.tolist())
+    rows = np.flatnonzero(group == 1)
+    np.testing.assert_array_equal(rows[made.within(rows).sources(0, 20)], made.sources(0, 20)[:, rows])
+
+
+@given(st.lists(st.lists(st.integers(0, 12), min_size=5, max_size=5), min_size=1, max_size=4), st.integers(0, 60))
+def test_ranking_is_a_stable_sort_of_all_bits(rows: list[list[int]], shift: int) -> None:
+    """Small numbers have equal leading bits, and are equal now and then."""
+    hashes = np.array(rows, np.uint64) << np.uint64(shift)
+    np.testing.assert_array_equal(ranking(hashes), np.argsort(hashes, axis=1, kind="stable"))
+    assert ranking(np.empty((3, 0), np.uint64)).shape == (3, 0)

@@ -145,6 +145,31 @@ def test_large_groups_use_the_first_queries_of_the_sample(monkeypatch: pytest.Mo
         assert len(set(null.values.denominators)) > 1  # the positives among the listed images
 
 
+@pytest.mark.parametrize("name", ["sample", "patient", "pooled", "boxed"])
+def test_lists_of_large_groups_answer_as_all_candidates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pooled matched groups have several images at a place of the query order: those are asked that have lists."""
+    monkeypatch.setattr(permutation, "MAX_LISTED", 90)
+    monkeypatch.setattr(permutation, "MAX_OPERATIONS", 1.0)
+    monkeypatch.setattr(permutation, "ENOUGH_LISTED", 0)
+    walk, calls = permutation.from_lists, []
+
+    def both_ways(asked, sides, rules, lists, distances, *room):
+        found = walk(asked, sides, rules, lists, distances, *room)
+        queries = np.where(asked, lists.images, -1)
+        wanted = permutation.from_distances(permutation.Relabelled(queries, *sides), rules, distances, *room)
+        np.testing.assert_array_equal(found, wanted)
+        calls.append(asked)
+        return found
+
+    monkeypatch.setattr(permutation, "from_lists", both_ways)
+    features, table = cohort(3, images=500, per_patient=2)
+    for null in nulls(features, table, replace(QUICK, **OPTIONS[name], permutations=70)):
+        assert len(null.values.numerators) == 70
+        assert null.values.denominators.max() <= 90
+    assert calls
+    assert all(asked.shape[1] == 90 for asked in calls)
+
+
 def test_p_is_uniform_without_an_effect_and_small_with_one() -> None:
     options = replace(QUICK, permutations=199)
     ps = []

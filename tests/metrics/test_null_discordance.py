@@ -1,0 +1,84 @@
+"""Discordance of relabelled cohorts from lists, against every candidate compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from candor_monai.metrics import null_discordance
+from candor_monai.metrics.null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists
+
+IMAGES, LISTED, COHORTS = 120, 70, 70
+
+
+def case(seed: int, share: float, per_patient: int, length: int, grid: bool = False) -> tuple:
+    """Random cohorts, and distances as a table; on a grid, so that sums are exact and ties are there."""
+    rng = np.random.default_rng(seed)
+    table = rng.random((IMAGES, IMAGES), dtype=np.float32)
+    if grid:
+        table = np.round(table * 16) / 16
+    key = np.arange(IMAGES) // per_patient
+    images = rng.permutation(IMAGES)[:LISTED]
+    far = np.where(key[images][:, None] == key[None, :], np.float32(np.inf), table[images])
+    index = np.argsort(far, axis=1, kind="stable")[:, :length].astype(np.int32)
+    distance = np.take_along_axis(far, index, axis=1)
+    index[np.isinf(distance)], distance[np.isinf(distance)] = IMAGES, 0
+    # One image a patient a side, as the draws are.
+    heads = np.arange(0, IMAGES, per_patient)
+    drawn = np.stack([rng.permutation(heads)[:30] for _ in range(COHORTS)]) + rng.integers(0, per_patient)
+    asked = rng.random((COHORTS, LISTED)) < share
+
+    def distances(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        return table[queries[:, :, None], candidates[:, None, :]]
+
+    return asked, (drawn[:, :15], drawn[:, 15:]), key, NullLists(images, index, distance), distances
+
+
+def expected(asked: np.ndarray, sides: tuple, rules: Rules, lists: NullLists, distances) -> tuple[np.ndarray, ...]:
+    queries = np.where(asked, lists.images, -1)
+    return from_distances(Relabelled(queries, *sides), rules, distances, 10**6, 4)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.6])
+@pytest.mark.parametrize(("per_patient", "equalise"), [(1, False), (3, True)])
+@pytest.mark.parametrize("length", [12, 40, IMAGES])
+@pytest.mark.parametrize("k", [1, 4])
+def test_equals_all_candidates(
+    share: float, per_patient: int, equalise: bool, length: int, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, sides, key, lists, distances = case(int(100 * share) + length, share, per_patient, length, grid=k == 4)
+    rules = Rules(key, equalise, None, k)
+    wanted = expected(asked, sides, rules, lists, distances)
+    for worth, memory in ((0, 10**9), (10**9, 10**9), (10**9, 1000)):
+        monkeypatch.setattr(null_discordance, "_WORTH_LANES", worth)  # lanes always, or never
+        found = from_lists(asked, sides, rules, lists, distances, memory, 4)
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_small_portions_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, sides, key, lists, distances = case(1, 0.5, 3, 60)
+    rules = Rules(key, True, None, 3)
+    wanted = expected(asked, sides, rules, lists, distances)
+    monkeypatch.setattr(null_discordance, "_COLUMNS", 7)
+    monkeypatch.setattr(null_discordance, "_PLACES", 30)
+    monkeypatch.setattr(null_discordance, "_LANE_QUERIES", 11)
+    for worth in (0, 10**9):
+        monkeypatch.setattr(null_discordance, "_WORTH_LANES", worth)
+        np.testing.assert_array_equal(from_lists(asked, sides, rules, lists, distances, 10**9, 4), wanted)
+
+
+def test_the_lost_last_candidate_is_replaced_by_the_next() -> None:
+    """The query's patient has an image in R⁺, so R⁻ loses its last; that is the query's nearest negative."""
+    key = np.array([0, 0, 1, 2, 3, 4])  # the query is image 0; R⁺ = 1, 2; R⁻ = 3, 4
+    far = np.float32([np.inf, np.inf, 0.5, 0.6, 0.1, 0.9])
+    index = np.argsort(far, kind="stable")[None, :4].astype(np.int32)
+    lists = NullLists(np.array([0]), index, far[index])
+    sides = np.array([[1, 2]]), np.array([[3, 4]])
+
+    def distances(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        raise AssertionError("the list answers")
+
+    found = from_lists(np.array([[True]]), sides, Rules(key, True, None, 1), lists, distances, 10**6, 4)
+    assert [part.tolist() for part in found] == [[0], [1]], "0.6 against 0.5, not 0.1"
+    found = from_lists(np.array([[True]]), sides, Rules(key, False, None, 1), lists, distances, 10**6, 4)
+    assert [part.tolist() for part in found] == [[1], [1]]
