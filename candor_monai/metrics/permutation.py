@@ -3,7 +3,8 @@
 Label vectors are exchanged between patients (`patient_exchange`), the queries are the images that become
 positive, and the candidate sets are drawn again by the same rules. The same exchanges serve all groups, all
 findings and all encoders, so pooled levels and the smallest D over several encoders have null distributions
-too. A cell stops early once both tails of its null distribution hold enough exchanges to know p.
+too. A cell stops early once both tails of its null distribution hold enough exchanges to know p, or once D lies so far
+outside of it that no number of exchanges would tell more than that p is the least there is.
 
 In groups of more images than `MAX_LISTED`, and for findings with very many comparisons, the test uses the
 first queries in the order of the query sample, in the data and in every exchange alike; the candidate sets
@@ -43,8 +44,11 @@ MIN_MOVABLE = 0.8
 MAX_LISTED = 4096
 CHECK_EVERY = 256
 ENOUGH_IN_TAIL = 100
+#: After so many exchanges a D so many standard deviations from their mean, with none as extreme, is clear.
+CLEAR_AFTER, CLEAR_DEVIATIONS = 1024, 6.0
 MAX_OPERATIONS = 2e11
 ENOUGH_LISTED = 100
+_SLACK = 1e-12
 _MAX_LIST = 2048
 # Rows that are normalised in float64 at once, queries and (at most) candidates that are compared at once for the lists.
 _ROWS = 512
@@ -117,7 +121,7 @@ def permutation_replicates(
         observations: the cohort.
         options: of the evaluation.
         exchange: of the cohort's patients, where several calls share it.
-        early_stop: stop a cell when both tails hold `ENOUGH_IN_TAIL` exchanges.
+        early_stop: stop a cell when both tails hold `ENOUGH_IN_TAIL` exchanges, or when it is clear (`CLEAR_AFTER`).
 
     Returns:
         one item a cell, in order.
@@ -252,7 +256,8 @@ def chance_test(null: NullReplicates) -> ChanceTest:
     """Two-sided p of D against its exchanges, with their mean and standard deviation.
 
     A pooled D has the exchanges that all its cells have in common. Where they are fewer than were asked for and none of
-    them is as extreme, p is that of D studentised by them, and never below what all that were asked for could show.
+    them is as extreme, p is that of D studentised by them, and never below what all that were asked for could show. So
+    is that of a cell that has stopped because it is clear.
     """
     values = null.values.values()
     values = values[np.isfinite(values)]
@@ -273,6 +278,29 @@ def chance_test(null: NullReplicates) -> ChanceTest:
     return ChanceTest(p, mean, sd, len(values), share, reason)
 
 
+def is_decided(value: float, null: np.ndarray) -> bool:
+    """Whether further exchanges would hardly change p.
+
+    Either both tails hold `ENOUGH_IN_TAIL` exchanges (Besag and Clifford 1991), or `CLEAR_AFTER` have been made, none
+    of them is as extreme, and the value is `CLEAR_DEVIATIONS` standard deviations from their mean: all that were asked
+    for would then give the least p, which :func:`chance_test` gives.
+
+    Args:
+        value: D of the data.
+        null: D in the exchanges so far, shape (B,); NaN where an exchange has no query.
+
+    >>> is_decided(0.1, np.random.default_rng(0).normal(0.5, 0.05, 1024))
+    True
+    >>> is_decided(0.3, np.random.default_rng(0).normal(0.5, 0.05, 1024))
+    False
+    """
+    known = null[np.isfinite(null)]
+    fewer = min(int((known <= value + _SLACK).sum()), int((known >= value - _SLACK).sum()))
+    if fewer or len(known) < CLEAR_AFTER:
+        return fewer >= ENOUGH_IN_TAIL
+    return bool(abs(value - known.mean()) >= CLEAR_DEVIATIONS * known.std(ddof=1) > 0)
+
+
 def _least_p(exchanges: int) -> float:
     """What p is when no exchange is as extreme as the data."""
     return min(1.0, 2 / (exchanges + 1))
@@ -289,9 +317,8 @@ def permutation_p(value: float, null: np.ndarray) -> float:
         >>> permutation_p(0.1, np.array([0.4, 0.5, 0.6]))
         0.5
     """
-    slack = 1e-12
-    below = (1 + int((null <= value + slack).sum())) / (len(null) + 1)
-    above = (1 + int((null >= value - slack).sum())) / (len(null) + 1)
+    below = (1 + int((null <= value + _SLACK).sum())) / (len(null) + 1)
+    above = (1 + int((null >= value - _SLACK).sum())) / (len(null) + 1)
     return min(1.0, 2 * min(below, above))
 
 
@@ -612,14 +639,9 @@ class _CellNull:
         self._denominators.append(queries)
 
     def decided(self) -> bool:
-        """Whether both tails hold enough exchanges to know p."""
+        """Whether more exchanges would hardly change p."""
         values = self.result().values
-        found = values.values()
-        value = values.estimate
-        if value is None:
-            return True
-        low, high = (found <= value + 1e-12).sum(), (found >= value - 1e-12).sum()
-        return bool(min(low, high) >= ENOUGH_IN_TAIL)
+        return values.estimate is None or is_decided(values.estimate, values.values())
 
     def result(self) -> NullReplicates:
         none = [np.empty(0)]

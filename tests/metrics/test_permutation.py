@@ -22,6 +22,7 @@ from candor_monai.metrics.permutation import (
     NullReplicates,
     chance_test,
     cohort_exchange,
+    is_decided,
     permutation_p,
     permutation_replicates,
     pool_nulls,
@@ -202,6 +203,32 @@ def test_early_stopping_keeps_a_prefix_and_the_answer() -> None:
         np.testing.assert_array_equal(one.values.numerators[:count], two.values.numerators)
         if count < 2000:
             assert abs(chance_test(one).p - chance_test(two).p) < 0.12
+
+
+def test_a_clear_cell_stops_and_has_the_p_of_all_exchanges() -> None:
+    options = replace(QUICK, permutations=3000)
+    features, table = cohort(5, images=320)
+    features[:, 1] += 6 * (table["labels"][:, 0] == 1)
+    observations = Observations(**table)
+    cells = evaluate(features, observations, options).cells
+    full = permutation_replicates(cells, features, observations, options, early_stop=False)
+    early = permutation_replicates(cells, features, observations, options)
+    clear = [place for place, cell in enumerate(cells) if cell.finding == "a"]
+    for place in clear:
+        assert len(early[place].values.numerators) == permutation.CLEAR_AFTER
+        assert chance_test(early[place]).p == chance_test(full[place]).p == 2 / 3001
+
+
+def test_what_is_decided() -> None:
+    null = np.random.default_rng(0).normal(0.5, 0.05, 1024)
+    assert is_decided(0.5, null[:256])  # both tails are full
+    assert not is_decided(0.1, null[:1023])  # clear, but early
+    assert is_decided(0.1, null)
+    assert is_decided(0.9, null)
+    assert not is_decided(0.3, null)  # outside, but not far
+    assert not is_decided(0.1, np.append(null, 0.05))  # one as extreme
+    assert not is_decided(0.1, np.full(2000, 0.5))  # no spread tells nothing
+    assert is_decided(0.1, np.append(null, np.nan))
 
 
 def test_memory_and_order_change_nothing() -> None:
