@@ -208,7 +208,7 @@ def test_early_stopping_keeps_a_prefix_and_the_answer() -> None:
 def test_a_clear_cell_stops_and_has_the_p_of_all_exchanges() -> None:
     options = replace(QUICK, permutations=3000)
     features, table = cohort(5, images=800)
-    features[:, 1] += 1.5 * (table["labels"][:, 0] == 1)
+    features[:, 1] += 3 * (table["labels"][:, 0] == 1)
     observations = Observations(**table)
     cells = evaluate(features, observations, options).cells
     full = permutation_replicates(cells, features, observations, options, early_stop=False)
