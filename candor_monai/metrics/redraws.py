@@ -39,9 +39,11 @@ _FOUND_BYTES, _KEPT_BYTES = 512, 16
 _ENOUGH = 0.8
 # Bytes of a candidate and of a neighbour in a draw that is searched.
 _SEARCHED = 64
-# Draws whose lists are walked down together, 64 a word; queries that are read together.
+# Draws whose lists are walked down together, 64 a word; queries that are read together at most.
 _LANES = 256
 _QUERIES = 1024
+# Bytes of a draw of a query while it is read, and of each of its neighbours.
+_DRAW_BYTES, _NEIGHBOUR_BYTES = 48, 24
 
 
 @dataclass(frozen=True)
@@ -267,13 +269,15 @@ class Redraws:
         further, workers = len(self._drawn[place].sets) - 1, torch.get_num_threads()
         at_once = min(_LANES, 64 * -(-further // (64 * workers)))
         workers = min(workers, -(-further // at_once))
+        each = at_once * (_DRAW_BYTES + self._ks[-1] * _NEIGHBOUR_BYTES)
+        together = min(max(self._options.memory_bytes // 8 // workers // each, 16), _QUERIES)
 
         def some(worker: int) -> None:
             for first in range(worker * at_once, further, workers * at_once):
                 lanes = slice(first, min(first + at_once, further))
                 for n, drawn in self._drawn_together(place, range(lanes.start + 1, lanes.stop + 1), list(margins)):
                     views = {k: dm[lanes] for k, dm in margins[n].items()}
-                    _read_off(drawn, lists, views, open_[n][lanes])
+                    _read_off(drawn, lists, views, open_[n][lanes], together)
 
         if workers == 1:
             some(0)
@@ -452,7 +456,9 @@ def _set_lanes(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return index, lane
 
 
-def _read_off(drawn: _Drawn, lists: Sequence[_Lists], margins: dict[int, np.ndarray], unanswered: np.ndarray) -> None:
+def _read_off(
+    drawn: _Drawn, lists: Sequence[_Lists], margins: dict[int, np.ndarray], unanswered: np.ndarray, together: int
+) -> None:
     """Margins of some draws, from lists.
 
     Args:
@@ -460,10 +466,11 @@ def _read_off(drawn: _Drawn, lists: Sequence[_Lists], margins: dict[int, np.ndar
         lists: of positives, and of negatives.
         margins: k -> DM, shape (lanes, Q), float64, written.
         unanswered: where a list ends too early, shape (lanes, Q), bool, written.
+        together: queries that are read at once.
     """
     most = max(margins)
-    for first in range(0, unanswered.shape[1], _QUERIES):
-        queries = slice(first, min(first + _QUERIES, unanswered.shape[1]))
+    for first in range(0, unanswered.shape[1], together):
+        queries = slice(first, min(first + together, unanswered.shape[1]))
         sums, short = [], np.zeros(unanswered[:, queries].T.shape, bool)
         for label in (0, 1):
             place, similarity = lists[label].place[queries], lists[label].similarity[queries]

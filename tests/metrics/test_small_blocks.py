@@ -43,7 +43,17 @@ SIZES = {
     "similarity._PAIRS": (1, 5, 64),
     "similarity._ROWS": (3, 50),
     "keyed_hash._BLOCK": (1, 10),
+    "keyed_hash._WIDE": (1, 10),
+    "neighbours.FEW": (0, 2, 64),
+    "neighbours._TABLE": (1, 100),
     "redraws._WORTH": (0, 1, 10**9),
+    "redraws._LANES": (64,),
+    "redraws._QUERIES": (1, 7),
+    "redraws._ENOUGH": (0.1, 1.0, 5.0),
+    "similarity._BATCHES": (1, 3),
+    "similarity._NORMS": (1, 50),
+    "sweep._FEWEST_QUERIES": (1, 9),
+    "sweep._KEPT_BYTES": (96, 10**9),
 }
 
 
