@@ -20,7 +20,7 @@ LONG = 512
 GROUP = 16
 _SCORES = 2**25
 _PART = 16384
-# Lists of more neighbours share few pairs with others.
+# Lists of more neighbours are long.
 FEW = 64
 # Places of a table that is sorted at once.
 _TABLE = 2**20
@@ -197,35 +197,34 @@ def settle_together(
     """
     query_row = [request.queries[short.query] for request, short in zip(requests, listed, strict=True)]
     found_row = [request.candidates[short.candidate] for request, short in zip(requests, listed, strict=True)]
-    exact: dict[int, np.ndarray] = {}
-    few = [place for place, k in enumerate(ks) if k <= FEW]
-    if few:
-        pairs = np.concatenate([query_row[place] * len(rows) + found_row[place] for place in few])
-        distinct, back = np.unique(pairs, return_inverse=True)
-        settled = rows.similarities(*np.divmod(distinct, len(rows)))
-        counts.settled += len(distinct)
-        ends = np.cumsum([len(found_row[place]) for place in few])
-        parts = dict(zip(few, np.split(back, ends[:-1]), strict=True))
-        exact = {place: settled[part] for place, part in parts.items()}
-        used = np.zeros(len(distinct), bool)
+    # One list that holds most pairs is settled as it is: to look for its pairs in the others would cost more.
+    lengths = [len(found) for found in found_row]
+    apart = {at for at, k in enumerate(ks) if k > FEW and 2 * lengths[at] > sum(lengths)}
+    together = [at for at in range(len(requests)) if at not in apart]
+    pairs = [query_row[at] * len(rows) + found_row[at] for at in together] or [np.empty(0, np.int64)]
+    distinct, back = np.unique(np.concatenate(pairs), return_inverse=True)
+    settled = rows.similarities(*np.divmod(distinct, len(rows)))
+    places = dict(zip(together, np.split(back, np.cumsum([lengths[at] for at in together])[:-1]), strict=False))
+    used = np.zeros(len(distinct), bool)
+    counts.settled += len(distinct)
     out = []
-    for place, (request, short, k) in enumerate(zip(requests, listed, ks, strict=True)):
+    for at, (request, short, k) in enumerate(zip(requests, listed, ks, strict=True)):
         similarities = np.full((len(request.queries), k), -np.inf)
         found = np.full((len(request.queries), k), -1, np.int64)
-        if place in exact:
-            chosen = _largest(short.query, found_row[place], exact[place], order, similarities, found)
-            used[parts[place][chosen]] = True
+        exact = rows.similarities(query_row[at], found_row[at]) if at in apart else settled[places[at]]
+        largest = _largest if k <= FEW else _largest_of_many
+        largest(short.query, found_row[at], exact, order, similarities, found)
+        chosen = exact >= similarities[short.query, -1]
+        if at in apart:
+            counts.settled += len(exact)
+            counts.undecided += int((~chosen).sum())
         else:
-            values = rows.similarities(query_row[place], found_row[place])
-            _largest_of_many(short.query, found_row[place], values, order, similarities, found)
-            counts.settled += len(values)
-            counts.undecided += len(values) - int((found >= 0).sum())
+            used[places[at][chosen]] = True
         if len(short.long):
             counts.long += len(short.long)
             _settle_long(rows, request, short.long, k, order, counts, similarities, found)
         out.append(Neighbours(similarities, found))
-    if few:
-        counts.undecided += int((~used).sum())
+    counts.undecided += int((~used).sum())
     return out
 
 
@@ -447,8 +446,8 @@ def _largest(
     order: np.ndarray,
     similarities: np.ndarray,
     found: np.ndarray,
-) -> np.ndarray:
-    """Write the largest of each query into ``similarities`` and ``found``; which entries they are."""
+) -> None:
+    """Write the largest of each query into ``similarities`` and ``found``."""
     k = similarities.shape[1]
     by = np.lexsort((order[row], -exact, query))
     query, row, exact = query[by], row[by], exact[by]
@@ -457,7 +456,6 @@ def _largest(
     keep = place < k
     similarities[query[keep], place[keep]] = exact[keep]
     found[query[keep], place[keep]] = row[keep]
-    return by[keep]
 
 
 def _largest_of_many(

@@ -24,7 +24,7 @@ from .lane_walk import first_members
 from .neighbours import Neighbours, Request
 from .observations import Observations
 from .options import Options
-from .sweep import union
+from .sweep import MANY, union
 
 #: Answers requests: (requests, number of neighbours of each) -> neighbours.
 Search = Callable[[Sequence[Request], Sequence[int]], list[Neighbours]]
@@ -112,7 +112,9 @@ class Redraws:
 
         def cost(depth: int) -> int:
             alone = sum(cost for at, cost in zip(depths, costs, strict=True) if at > depth)
-            return len(self._asked) * depth * _WORTH + alone
+            # In a large group the lists come from a pass over all images that is made anyway.
+            product = len(self._members) if depth and len(self._members) < MANY else 0
+            return len(self._asked) * (depth * _WORTH + product) + alone
 
         affordable = {at for at in depths if len(self._asked) * at * _KEPT_BYTES <= spare}
         depth = min([0, *sorted(affordable)], key=cost)
@@ -426,11 +428,11 @@ def _joined(parts: Sequence[Neighbours]) -> Neighbours:
 
 
 def _needed(k: int, share: float, members: int) -> int:
-    """How far down a list holds k members of a random subset, but for one in a million.
+    """How far down a list holds k members of a random subset, but for three in a million.
 
-    A Poisson count of mean (√k + 2.6)² is below k so rarely.
+    A Poisson count of mean (√k + 2.45)² is below k so rarely.
     """
-    return min(int(np.ceil((np.sqrt(k) + 2.6) ** 2 / share)), members)
+    return min(int(np.ceil((np.sqrt(k) + 2.45) ** 2 / share)), members)
 
 
 def _bits(count: int, sets: Sequence[Sequence[np.ndarray]]) -> np.ndarray:

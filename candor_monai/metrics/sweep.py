@@ -21,7 +21,7 @@ from .similarity import FeatureRows
 from .sweep_space import Operand, SweepSpace, choose_precision
 
 # Fewer candidates than this are never worth a shared pass.
-_MANY = 16384
+MANY = 16384
 # A request must hold at least this share of the group, or too few of the kept candidates are its own.
 _SHARE = 0.1
 # With more neighbours than this of so many candidates, what would be kept for all requests is too much.
@@ -120,9 +120,7 @@ def _worth_sharing(requests: Sequence[Request], ks: Sequence[int], count: int) -
     many = [
         i
         for i, request in enumerate(requests)
-        if len(request.candidates) >= _MANY
-        and len(request.queries)
-        and ks[i] * _MANY <= _DEEP * len(request.candidates)
+        if len(request.candidates) >= MANY and len(request.queries) and ks[i] * MANY <= _DEEP * len(request.candidates)
     ]
     # Long lists of a few queries would lengthen what is kept of all.
     asked = len(union([requests[i].queries for i in many], count)) if many else 0

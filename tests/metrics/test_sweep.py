@@ -18,7 +18,7 @@ KINDS = ["gauss", "cone 0.999", "equal", "opposite", "sparse", "one huge column"
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks so small that a few hundred images need many, and the shared pass is taken."""
-    for name, value in {"_MANY": 100, "_PART": 96, "_QUERIES": 64, "_SAMPLE": 64}.items():
+    for name, value in {"MANY": 100, "_PART": 96, "_QUERIES": 64, "_SAMPLE": 64}.items():
         monkeypatch.setattr(sweep, name, value)
 
 
