@@ -1,6 +1,7 @@
 """Answers the requests of one group together: the group is scored once for all findings, sets and set sizes.
 
-Requests with few candidates (drawn sets, rare labels) are scored directly. Those with many (every positive, every
+Requests with few candidates (drawn sets, rare labels) are scored directly, or in tables of their union where that is
+fewer pairs than they are together (:mod:`.score_tables`). Those with many (every positive, every
 negative of a group) share one pass over the group: of each query, every candidate above a score limit is kept with
 its label bits, and each request picks its own from those. Where they do not suffice by the error bound, the request
 is scored directly for that query. So the pass, like all scores, decides the time and not a bit of a result.
@@ -17,8 +18,10 @@ import torch
 from . import neighbours as nb
 from .neighbours import Counts, Neighbours, Request, Shortlist
 from .options import Options
+from .score_tables import ScoreTables, batches, union
 from .similarity import FeatureRows
 from .sweep_space import Operand, SweepSpace, choose_precision
+from .table_lists import table_lists
 
 # Fewer candidates than this are never worth a shared pass.
 _MANY = 16384
@@ -31,6 +34,8 @@ _QUERIES, _FEWEST_QUERIES = 4096, 256
 # Bytes of a kept candidate, at their peak.
 _KEPT_BYTES = 96
 _SAMPLE = 8192
+# Requests that are fewer pairs than this more than their union are not worth tables.
+_SAVED = 2**20
 
 
 def search(
@@ -61,6 +66,12 @@ def search(
         together = _shared_pass(pool, [requests[i] for i in shared], [ks[i] for i in shared], counts)
         for place, found in zip(shared, together, strict=True):
             listed[place] = found
+    direct = [i for i, found in enumerate(listed) if found is None]
+    for some in _worth_tables(pool, [requests[i] for i in direct], [ks[i] for i in direct]):
+        places = [direct[i] for i in some]
+        together = _from_tables(pool, [requests[i] for i in places], [ks[i] for i in places], counts)
+        for place, found in zip(places, together, strict=True):
+            listed[place] = found
     full = [
         pool.direct(request, number, counts) if found is None else found
         for request, number, found in zip(requests, ks, listed, strict=True)
@@ -75,12 +86,13 @@ class _Pool:
         self.rows, self.options = rows, options
         self.members = union([request.candidates for request in requests], len(rows))
         self.space = SweepSpace(rows, self.members, choose_precision(options.precision))
-        size = len(self.members) * (rows.dimension + 3) * self.space.dtype.itemsize
+        self.row_bytes = (rows.dimension + 3) * self.space.dtype.itemsize
+        size = len(self.members) * self.row_bytes
         self._keep = size <= options.memory_bytes // 2
         self._kept: Operand | None = None
         asked = union([request.queries for request in requests], len(rows))
         self.asked = asked
-        small = len(asked) * (rows.dimension + 3) * self.space.dtype.itemsize <= options.memory_bytes // 8
+        small = len(asked) * self.row_bytes <= options.memory_bytes // 8
         self._queries = self.space.queries(asked) if small else None
 
     def queries(self, members: np.ndarray) -> Operand:
@@ -97,6 +109,13 @@ class _Pool:
             self._kept = self.space.candidates(self.members)
         return self._kept.take(np.searchsorted(self.members, members))
 
+    def batches(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Requests whose candidates' operand fits the memory together, beside that of the whole group if it is kept."""
+        if self._keep and len(union([request.candidates for request in requests], len(self.rows))) == len(self.members):
+            return [list(range(len(requests)))]
+        most = self.options.memory_bytes // (8 if self._keep else 2)
+        return list(batches(requests, len(self.rows), self.row_bytes, most))
+
     def direct(self, request: Request, k: int, counts: Counts, only: np.ndarray | None = None) -> Shortlist:
         """Shortlist of a request, or of some of its queries, from scores of its own."""
         if only is not None:
@@ -107,12 +126,64 @@ class _Pool:
         )
 
 
-def union(parts: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """Distinct rows of several sets out of ``count`` rows, ascending."""
-    there = np.zeros(count, bool)
-    for part in parts:
-        there[part] = True
-    return np.flatnonzero(there)
+def _worth_tables(pool: _Pool, requests: Sequence[Request], ks: Sequence[int]) -> list[list[int]]:
+    """Requests that are cheaper in tables of the union of their candidates, those of the same tables together."""
+    few = [
+        i
+        for i, (request, k) in enumerate(zip(requests, ks, strict=True))
+        if k <= nb.FEW and len(request.queries) and len(request.candidates) >= 2 * k
+    ]
+    if len(few) < 2:
+        return []
+    count = len(pool.rows)
+    out = []
+    for batch in pool.batches([requests[i] for i in few]):
+        some = [few[place] for place in batch]
+        asked = len(union([requests[i].queries for i in some], count))
+        whole = len(union([requests[i].candidates for i in some], count))
+        alone = sum(len(requests[i].queries) * len(requests[i].candidates) for i in some)
+        if alone - asked * whole >= _SAVED:
+            out.append(some)
+    return out
+
+
+def _from_tables(pool: _Pool, requests: Sequence[Request], ks: Sequence[int], counts: Counts) -> list[Shortlist]:
+    members = union([request.candidates for request in requests], len(pool.rows))
+    tables = ScoreTables(
+        pool.space,
+        requests,
+        ks,
+        members,
+        pool.candidates(members),
+        pool.queries,
+        pool.options.memory_bytes // 8,
+        torch.get_num_threads(),
+    )
+    found = table_lists(tables, counts)
+    return [
+        _completed(pool, request, k, listed.query, listed.candidate, listed.unserved, counts)
+        for request, k, listed in zip(requests, ks, found, strict=True)
+    ]
+
+
+def _completed(
+    pool: _Pool,
+    request: Request,
+    k: int,
+    query: np.ndarray,
+    candidate: np.ndarray,
+    unserved: np.ndarray,
+    counts: Counts,
+) -> Shortlist:
+    """The shortlist of a request, given the pairs of the queries that are served; the others are scored directly."""
+    long = np.empty(0, np.int64)
+    if len(unserved):
+        again = pool.direct(request, k, counts, unserved)
+        query = np.concatenate([query, unserved[again.query]])
+        candidate = np.concatenate([candidate, again.candidate])
+        long = unserved[again.long]
+    by = np.argsort(query, kind="stable")
+    return Shortlist(query[by], candidate[by], long)
 
 
 def _worth_sharing(requests: Sequence[Request], ks: Sequence[int], count: int) -> list[int]:
@@ -186,15 +257,7 @@ def _shared_pass(pool: _Pool, requests: Sequence[Request], ks: Sequence[int], co
     for request, k, found, rest in zip(requests, ks, pieces, open_queries, strict=True):
         query = np.concatenate([piece[0] for piece in found])
         candidate = np.concatenate([piece[1] for piece in found])
-        unserved = np.concatenate(rest)
-        long = np.empty(0, np.int64)
-        if len(unserved):
-            again = pool.direct(request, k, counts, unserved)
-            query = np.concatenate([query, unserved[again.query]])
-            candidate = np.concatenate([candidate, again.candidate])
-            long = unserved[again.long]
-        by = np.argsort(query, kind="stable")
-        out.append(Shortlist(query[by], candidate[by], long))
+        out.append(_completed(pool, request, k, query, candidate, np.concatenate(rest), counts))
     return out
 
 
