@@ -262,7 +262,7 @@ class Block:
             queries.residual[pairs.query],
         )
         value = nb.raw_values(pairs.score)
-        floor = _kth_floor(pairs.target, nb.lower_bound(space, value, error), count, k)
+        floor = kth_floor(pairs.target, nb.lower_bound(space, value, error), count, k)
         return pairs.only(nb.upper_bound(space, value, error) >= floor[pairs.target])
 
     def _columns(self, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -406,7 +406,7 @@ def _limit(space: SweepSpace, kth: np.ndarray, error: np.ndarray, dtype: np.dtyp
     return np.where(positive, limit, nb.greatest_score(dtype)).astype(dtype), positive
 
 
-def _kth_floor(target: np.ndarray, least: np.ndarray, count: int, k: int | np.ndarray) -> np.ndarray:
+def kth_floor(target: np.ndarray, least: np.ndarray, count: int, k: int | np.ndarray) -> np.ndarray:
     """A number at or just below the k-th largest lower bound of each target, −inf where there are fewer.
 
     Args:

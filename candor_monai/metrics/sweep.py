@@ -18,6 +18,7 @@ import torch
 from . import neighbours as nb
 from .neighbours import Counts, Neighbours, Request, Shortlist
 from .options import Options
+from .pass_reader import PassReader
 from .score_tables import ScoreTables, batches, union
 from .similarity import FeatureRows
 from .sweep_space import Operand, SweepSpace, choose_precision
@@ -34,6 +35,8 @@ _QUERIES, _FEWEST_QUERIES = 4096, 256
 # Bytes of a kept candidate, at their peak.
 _KEPT_BYTES = 96
 _SAMPLE = 8192
+# A request of fewer pairs than this is scored sooner than it is read off the shared pass.
+_WORTH = 2**18
 # Requests that are fewer pairs than this more than their union are not worth tables.
 _SAVED = 2**20
 
@@ -63,8 +66,10 @@ def search(
     listed: list[Shortlist | None] = [None] * len(requests)
     shared = _worth_sharing(requests, ks, len(rows))
     if shared:
-        together = _shared_pass(pool, [requests[i] for i in shared], [ks[i] for i in shared], counts)
-        for place, found in zip(shared, together, strict=True):
+        read = _worth_reading(requests, ks, shared, len(rows))
+        many, few = ([(requests[i], ks[i]) for i in some] for some in (shared, read))
+        together = _shared_pass(pool, many, few, counts)
+        for place, found in zip(shared + read, together, strict=True):
             listed[place] = found
     direct = [i for i, found in enumerate(listed) if found is None]
     for some in _worth_tables(pool, [requests[i] for i in direct], [ks[i] for i in direct]):
@@ -207,6 +212,21 @@ def _worth_sharing(requests: Sequence[Request], ks: Sequence[int], count: int) -
     return many if alone > asked * whole else []
 
 
+def _worth_reading(requests: Sequence[Request], ks: Sequence[int], shared: Sequence[int], count: int) -> list[int]:
+    """Requests of which the shared pass scores every pair, so that they are read off it."""
+    asked, members = np.zeros(count, bool), np.zeros(count, bool)
+    for i in shared:
+        asked[requests[i].queries], members[requests[i].candidates] = True, True
+    return [
+        i
+        for i in sorted(set(range(len(requests))) - set(shared))
+        if ks[i] <= nb.FEW
+        and len(requests[i].queries) * len(requests[i].candidates) >= _WORTH
+        and asked[requests[i].queries].all()
+        and members[requests[i].candidates].all()
+    ]
+
+
 @dataclass(frozen=True)
 class _Kept:
     """Candidates above the score limit of each query.
@@ -232,32 +252,34 @@ class _Kept:
         return _Kept(self.query[stay], self.member[stay], self.value[stay], limit, self.error)
 
 
-def _shared_pass(pool: _Pool, requests: Sequence[Request], ks: Sequence[int], counts: Counts) -> list[Shortlist]:
-    members = union([request.candidates for request in requests], len(pool.rows))
-    asked = union([request.queries for request in requests], len(pool.rows))
+def _shared_pass(
+    pool: _Pool, many: Sequence[tuple[Request, int]], few: Sequence[tuple[Request, int]], counts: Counts
+) -> list[Shortlist]:
+    """Shortlists of requests, each with its k, of many candidates, and of those of few that are read off the pass."""
+    members = union([request.candidates for request, _ in many], len(pool.rows))
+    asked = union([request.queries for request, _ in many], len(pool.rows))
     place_of_row = np.full(len(pool.rows), -1)
     place_of_row[members] = np.arange(len(members))
-    wants = [_wanted(k, len(request.candidates), len(members)) for request, k in zip(requests, ks, strict=True)]
+    wants = [_wanted(k, len(request.candidates), len(members)) for request, k in many]
     # Short lists are picked from what is above a limit of their own, not from all that long ones need.
     most = max(wants)
     fewer = max((want for want in wants if 4 * want < most), default=most)
     at_once = pool.options.memory_bytes // 4 // (_KEPT_BYTES * most)
     at_once = min(max(at_once, _FEWEST_QUERIES), _QUERIES)
-    pieces: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in requests]
-    open_queries: list[list[np.ndarray]] = [[] for _ in requests]
+    pieces: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in (*many, *few)]
     for start in range(0, len(asked), at_once):
         chunk = asked[start : start + at_once]
-        kept = _keep(pool, members, chunk, sorted({fewer, most}), counts)
-        for place, (request, k, want) in enumerate(zip(requests, ks, wants, strict=True)):
+        readers = [PassReader(pool.space, request, k, place_of_row, chunk) for request, k in few]
+        kept = _keep(pool, members, chunk, sorted({fewer, most}), readers, counts)
+        for place, ((request, k), want) in enumerate(zip(many, wants, strict=True)):
             above = kept[0] if want <= fewer else kept[-1]
-            query, candidate, unserved = _pick(pool.space, request, place_of_row, len(members), chunk, above, k)
-            pieces[place].append((query, candidate))
-            open_queries[place].append(unserved)
+            pieces[place].append(_pick(pool.space, request, place_of_row, len(members), chunk, above, k))
+        for place, reader in enumerate(readers, start=len(many)):
+            pieces[place].append(reader.found())
     out = []
-    for request, k, found, rest in zip(requests, ks, pieces, open_queries, strict=True):
-        query = np.concatenate([piece[0] for piece in found])
-        candidate = np.concatenate([piece[1] for piece in found])
-        out.append(_completed(pool, request, k, query, candidate, np.concatenate(rest), counts))
+    for (request, k), found in zip((*many, *few), pieces, strict=True):
+        query, candidate, unserved = (np.concatenate(column) for column in zip(*found, strict=True))
+        out.append(_completed(pool, request, k, query, candidate, unserved, counts))
     return out
 
 
@@ -269,8 +291,18 @@ def _wanted(k: int, candidates: int, members: int) -> int:
     return int(np.ceil(min(3 * k, k + 9 * np.sqrt(k)) / candidates * members)) + 32
 
 
-def _keep(pool: _Pool, members: np.ndarray, chunk: np.ndarray, wants: Sequence[int], counts: Counts) -> list[_Kept]:
-    """One pass over the candidates, in blocks: what is kept to find so many of each query, for each of ``wants``."""
+def _keep(
+    pool: _Pool,
+    members: np.ndarray,
+    chunk: np.ndarray,
+    wants: Sequence[int],
+    readers: Sequence[PassReader],
+    counts: Counts,
+) -> list[_Kept]:
+    """One pass over the candidates, in blocks: what is kept to find so many of each query, for each of ``wants``.
+
+    The readers are shown every block.
+    """
     space = pool.space
     queries = pool.queries(chunk)
     *higher, raw_limit = _limits(pool, members, queries, wants, counts)
@@ -284,6 +316,8 @@ def _keep(pool: _Pool, members: np.ndarray, chunk: np.ndarray, wants: Sequence[i
         np.maximum(error, space.error(part, queries), out=error)
         table = _raw_scores(part, queries, scores)
         counts.scored += table.size
+        for reader in readers:
+            reader.read(table, start, error)
         peaks = _peaks(table)
         hit = np.flatnonzero(peaks >= raw_limit)
         group, query = np.divmod(hit, len(chunk))
