@@ -5,7 +5,7 @@ Sides are scored together in batches; blocks of images (:mod:`.margin_block`) ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ import torch
 from .margin_block import Batch, Side
 from .neighbours import Counts
 from .options import Options
+from .score_tables import batches, union
 from .similarity import FeatureRows
-from .sweep import union
 from .sweep_space import SweepSpace, choose_precision
 from .workers import in_workers
 
@@ -41,7 +41,8 @@ def nearest_means(
     if not sides:
         return means
     space = SweepSpace(rows, union([side.candidates for side in sides], len(rows)), choose_precision(options.precision))
-    for places in _batches(rows, sides, options, space):
+    row_bytes = (rows.dimension + 3) * space.dtype.itemsize
+    for places in batches([side.request for side in sides], len(rows), row_bytes, options.memory_bytes // 2):
         batch = Batch(rows, space, [sides[place] for place in places], options, torch.get_num_threads())
         slow: list[list[np.ndarray]] = [[] for _ in places]
         for found, of_block in in_workers(batch.block, batch.starts()):
@@ -60,26 +61,3 @@ def nearest_means(
 def _add(counts: Counts, more: Counts) -> None:
     for name, value in vars(more).items():
         setattr(counts, name, getattr(counts, name) + value)
-
-
-def _batches(rows: FeatureRows, sides: Sequence[Side], options: Options, space: SweepSpace) -> Iterator[list[int]]:
-    """Sides that fit the memory together, and that are no more pairs together than each alone."""
-    row_bytes = (rows.dimension + 3) * space.dtype.itemsize
-    batch: list[int] = []
-    images, candidates = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
-    queries = members = places = 0
-    for at, side in enumerate(sides):
-        more_queries = queries + int((~images[side.images]).sum())
-        more_members = members + int((~candidates[side.candidates]).sum())
-        places += 16 * len(side.images)
-        large = more_members * row_bytes + places > options.memory_bytes // 2
-        alone = len(side.images) * len(side.candidates)
-        if batch and (large or more_queries * more_members > queries * members + alone):
-            yield batch
-            batch = []
-            images[:], candidates[:] = False, False
-            more_queries, more_members, places = len(side.images), len(side.candidates), 16 * len(side.images)
-        batch.append(at)
-        images[side.images], candidates[side.candidates] = True, True
-        queries, members = more_queries, more_members
-    yield batch

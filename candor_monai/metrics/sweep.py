@@ -1,6 +1,7 @@
 """Answers the requests of one group together: the group is scored once for all findings, sets and set sizes.
 
-Requests with few candidates (drawn sets, rare labels) are scored directly. Those with many (every positive, every
+Requests with few candidates (drawn sets, rare labels) are scored directly, or in tables of their union where that is
+fewer pairs than they are together (:mod:`.score_tables`). Those with many (every positive, every
 negative of a group) share one pass over the group: of each query, every candidate above a score limit is kept with
 its label bits, and each request picks its own from those. Where they do not suffice by the error bound, the request
 is scored directly for that query. So the pass, like all scores, decides the time and not a bit of a result.
@@ -17,8 +18,11 @@ import torch
 from . import neighbours as nb
 from .neighbours import Counts, Neighbours, Request, Shortlist
 from .options import Options
+from .pass_reader import PassReader
+from .score_tables import ScoreTables, batches, union
 from .similarity import FeatureRows
 from .sweep_space import Operand, SweepSpace, choose_precision
+from .table_lists import table_lists
 
 # Fewer candidates than this are never worth a shared pass.
 MANY = 16384
@@ -31,6 +35,10 @@ _QUERIES, _FEWEST_QUERIES = 4096, 256
 # Bytes of a kept candidate, at their peak.
 _KEPT_BYTES = 96
 _SAMPLE = 8192
+# A request of fewer pairs than this is scored sooner than it is read off the shared pass.
+_WORTH = 2**18
+# Requests that are fewer pairs than this more than their union are not worth tables.
+_SAVED = 2**20
 
 
 def search(
@@ -58,8 +66,16 @@ def search(
     listed: list[Shortlist | None] = [None] * len(requests)
     shared = _worth_sharing(requests, ks, len(rows))
     if shared:
-        together = _shared_pass(pool, [requests[i] for i in shared], [ks[i] for i in shared], counts)
-        for place, found in zip(shared, together, strict=True):
+        read = _worth_reading(requests, ks, shared, len(rows))
+        many, few = ([(requests[i], ks[i]) for i in some] for some in (shared, read))
+        together = _shared_pass(pool, many, few, counts)
+        for place, found in zip(shared + read, together, strict=True):
+            listed[place] = found
+    direct = [i for i, found in enumerate(listed) if found is None]
+    for some in _worth_tables(pool, [requests[i] for i in direct], [ks[i] for i in direct]):
+        places = [direct[i] for i in some]
+        together = _from_tables(pool, [requests[i] for i in places], [ks[i] for i in places], counts)
+        for place, found in zip(places, together, strict=True):
             listed[place] = found
     full = [
         pool.direct(request, number, counts) if found is None else found
@@ -75,12 +91,13 @@ class _Pool:
         self.rows, self.options = rows, options
         self.members = union([request.candidates for request in requests], len(rows))
         self.space = SweepSpace(rows, self.members, choose_precision(options.precision))
-        size = len(self.members) * (rows.dimension + 3) * self.space.dtype.itemsize
+        self.row_bytes = (rows.dimension + 3) * self.space.dtype.itemsize
+        size = len(self.members) * self.row_bytes
         self._keep = size <= options.memory_bytes // 2
         self._kept: Operand | None = None
         asked = union([request.queries for request in requests], len(rows))
         self.asked = asked
-        small = len(asked) * (rows.dimension + 3) * self.space.dtype.itemsize <= options.memory_bytes // 8
+        small = len(asked) * self.row_bytes <= options.memory_bytes // 8
         self._queries = self.space.queries(asked) if small else None
 
     def queries(self, members: np.ndarray) -> Operand:
@@ -97,6 +114,13 @@ class _Pool:
             self._kept = self.space.candidates(self.members)
         return self._kept.take(np.searchsorted(self.members, members))
 
+    def batches(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Requests whose candidates' operand fits the memory together, beside that of the whole group if it is kept."""
+        if self._keep and len(union([request.candidates for request in requests], len(self.rows))) == len(self.members):
+            return [list(range(len(requests)))]
+        most = self.options.memory_bytes // (8 if self._keep else 2)
+        return list(batches(requests, len(self.rows), self.row_bytes, most))
+
     def direct(self, request: Request, k: int, counts: Counts, only: np.ndarray | None = None) -> Shortlist:
         """Shortlist of a request, or of some of its queries, from scores of its own."""
         if only is not None:
@@ -107,12 +131,64 @@ class _Pool:
         )
 
 
-def union(parts: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """Distinct rows of several sets out of ``count`` rows, ascending."""
-    there = np.zeros(count, bool)
-    for part in parts:
-        there[part] = True
-    return np.flatnonzero(there)
+def _worth_tables(pool: _Pool, requests: Sequence[Request], ks: Sequence[int]) -> list[list[int]]:
+    """Requests that are cheaper in tables of the union of their candidates, those of the same tables together."""
+    few = [
+        i
+        for i, (request, k) in enumerate(zip(requests, ks, strict=True))
+        if k <= nb.FEW and len(request.queries) and len(request.candidates) >= 2 * k
+    ]
+    if len(few) < 2:
+        return []
+    count = len(pool.rows)
+    out = []
+    for batch in pool.batches([requests[i] for i in few]):
+        some = [few[place] for place in batch]
+        asked = len(union([requests[i].queries for i in some], count))
+        whole = len(union([requests[i].candidates for i in some], count))
+        alone = sum(len(requests[i].queries) * len(requests[i].candidates) for i in some)
+        if alone - asked * whole >= _SAVED:
+            out.append(some)
+    return out
+
+
+def _from_tables(pool: _Pool, requests: Sequence[Request], ks: Sequence[int], counts: Counts) -> list[Shortlist]:
+    members = union([request.candidates for request in requests], len(pool.rows))
+    tables = ScoreTables(
+        pool.space,
+        requests,
+        ks,
+        members,
+        pool.candidates(members),
+        pool.queries,
+        pool.options.memory_bytes // 8,
+        torch.get_num_threads(),
+    )
+    found = table_lists(tables, counts)
+    return [
+        _completed(pool, request, k, listed.query, listed.candidate, listed.unserved, counts)
+        for request, k, listed in zip(requests, ks, found, strict=True)
+    ]
+
+
+def _completed(
+    pool: _Pool,
+    request: Request,
+    k: int,
+    query: np.ndarray,
+    candidate: np.ndarray,
+    unserved: np.ndarray,
+    counts: Counts,
+) -> Shortlist:
+    """The shortlist of a request, given the pairs of the queries that are served; the others are scored directly."""
+    long = np.empty(0, np.int64)
+    if len(unserved):
+        again = pool.direct(request, k, counts, unserved)
+        query = np.concatenate([query, unserved[again.query]])
+        candidate = np.concatenate([candidate, again.candidate])
+        long = unserved[again.long]
+    by = np.argsort(query, kind="stable")
+    return Shortlist(query[by], candidate[by], long)
 
 
 def _worth_sharing(requests: Sequence[Request], ks: Sequence[int], count: int) -> list[int]:
@@ -132,6 +208,21 @@ def _worth_sharing(requests: Sequence[Request], ks: Sequence[int], count: int) -
     asked = len(union([requests[i].queries for i in many], count))
     alone = sum(len(requests[i].queries) * len(requests[i].candidates) for i in many)
     return many if alone > asked * whole else []
+
+
+def _worth_reading(requests: Sequence[Request], ks: Sequence[int], shared: Sequence[int], count: int) -> list[int]:
+    """Requests of which the shared pass scores every pair, so that they are read off it."""
+    asked, members = np.zeros(count, bool), np.zeros(count, bool)
+    for i in shared:
+        asked[requests[i].queries], members[requests[i].candidates] = True, True
+    return [
+        i
+        for i in sorted(set(range(len(requests))) - set(shared))
+        if ks[i] <= nb.FEW
+        and len(requests[i].queries) * len(requests[i].candidates) >= _WORTH
+        and asked[requests[i].queries].all()
+        and members[requests[i].candidates].all()
+    ]
 
 
 @dataclass(frozen=True)
@@ -159,40 +250,34 @@ class _Kept:
         return _Kept(self.query[stay], self.member[stay], self.value[stay], limit, self.error)
 
 
-def _shared_pass(pool: _Pool, requests: Sequence[Request], ks: Sequence[int], counts: Counts) -> list[Shortlist]:
-    members = union([request.candidates for request in requests], len(pool.rows))
-    asked = union([request.queries for request in requests], len(pool.rows))
+def _shared_pass(
+    pool: _Pool, many: Sequence[tuple[Request, int]], few: Sequence[tuple[Request, int]], counts: Counts
+) -> list[Shortlist]:
+    """Shortlists of requests, each with its k, of many candidates, and of those of few that are read off the pass."""
+    members = union([request.candidates for request, _ in many], len(pool.rows))
+    asked = union([request.queries for request, _ in many], len(pool.rows))
     place_of_row = np.full(len(pool.rows), -1)
     place_of_row[members] = np.arange(len(members))
-    wants = [_wanted(k, len(request.candidates), len(members)) for request, k in zip(requests, ks, strict=True)]
+    wants = [_wanted(k, len(request.candidates), len(members)) for request, k in many]
     # Short lists are picked from what is above a limit of their own, not from all that long ones need.
     most = max(wants)
     fewer = max((want for want in wants if 4 * want < most), default=most)
     at_once = pool.options.memory_bytes // 4 // (_KEPT_BYTES * most)
     at_once = min(max(at_once, _FEWEST_QUERIES), _QUERIES)
-    pieces: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in requests]
-    open_queries: list[list[np.ndarray]] = [[] for _ in requests]
+    pieces: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in (*many, *few)]
     for start in range(0, len(asked), at_once):
         chunk = asked[start : start + at_once]
-        kept = _keep(pool, members, chunk, sorted({fewer, most}), counts)
-        for place, (request, k, want) in enumerate(zip(requests, ks, wants, strict=True)):
+        readers = [PassReader(pool.space, request, k, place_of_row, chunk) for request, k in few]
+        kept = _keep(pool, members, chunk, sorted({fewer, most}), readers, counts)
+        for place, ((request, k), want) in enumerate(zip(many, wants, strict=True)):
             above = kept[0] if want <= fewer else kept[-1]
-            query, candidate, unserved = _pick(pool.space, request, place_of_row, len(members), chunk, above, k)
-            pieces[place].append((query, candidate))
-            open_queries[place].append(unserved)
+            pieces[place].append(_pick(pool.space, request, place_of_row, len(members), chunk, above, k))
+        for place, reader in enumerate(readers, start=len(many)):
+            pieces[place].append(reader.found())
     out = []
-    for request, k, found, rest in zip(requests, ks, pieces, open_queries, strict=True):
-        query = np.concatenate([piece[0] for piece in found])
-        candidate = np.concatenate([piece[1] for piece in found])
-        unserved = np.concatenate(rest)
-        long = np.empty(0, np.int64)
-        if len(unserved):
-            again = pool.direct(request, k, counts, unserved)
-            query = np.concatenate([query, unserved[again.query]])
-            candidate = np.concatenate([candidate, again.candidate])
-            long = unserved[again.long]
-        by = np.argsort(query, kind="stable")
-        out.append(Shortlist(query[by], candidate[by], long))
+    for (request, k), found in zip((*many, *few), pieces, strict=True):
+        query, candidate, unserved = (np.concatenate(column) for column in zip(*found, strict=True))
+        out.append(_completed(pool, request, k, query, candidate, unserved, counts))
     return out
 
 
@@ -204,8 +289,18 @@ def _wanted(k: int, candidates: int, members: int) -> int:
     return int(np.ceil(min(3 * k, k + 9 * np.sqrt(k)) / candidates * members)) + 32
 
 
-def _keep(pool: _Pool, members: np.ndarray, chunk: np.ndarray, wants: Sequence[int], counts: Counts) -> list[_Kept]:
-    """One pass over the candidates, in blocks: what is kept to find so many of each query, for each of ``wants``."""
+def _keep(
+    pool: _Pool,
+    members: np.ndarray,
+    chunk: np.ndarray,
+    wants: Sequence[int],
+    readers: Sequence[PassReader],
+    counts: Counts,
+) -> list[_Kept]:
+    """One pass over the candidates, in blocks: what is kept to find so many of each query, for each of ``wants``.
+
+    The readers are shown every block.
+    """
     space = pool.space
     queries = pool.queries(chunk)
     *higher, raw_limit = _limits(pool, members, queries, wants, counts)
@@ -219,6 +314,8 @@ def _keep(pool: _Pool, members: np.ndarray, chunk: np.ndarray, wants: Sequence[i
         np.maximum(error, space.error(part, queries), out=error)
         table = _raw_scores(part, queries, scores)
         counts.scored += table.size
+        for reader in readers:
+            reader.read(table, start, error)
         peaks = _peaks(table)
         hit = np.flatnonzero(peaks >= raw_limit)
         group, query = np.divmod(hit, len(chunk))

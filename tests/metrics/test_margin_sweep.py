@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from candor_monai.metrics import margin_block, neighbours
+from candor_monai.metrics import margin_block, neighbours, score_tables
 from candor_monai.metrics.discordance import neighbour_mean
 from candor_monai.metrics.margin_block import Side
 from candor_monai.metrics.margin_sweep import nearest_means
@@ -43,7 +43,7 @@ def test_two_images_by_hand():
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_exact_neighbours_to_the_bit(kind, precision, monkeypatch):
-    monkeypatch.setattr(margin_block, "_IMAGES", 100)
+    monkeypatch.setattr(score_tables, "_QUERIES", 100)
     rows = FeatureRows(made(kind, count=400, dimension=24))
     sides = sides_of(400, seed=1)
     options = Options(k=5, precision=precision)
@@ -87,7 +87,7 @@ def test_threads_and_blocks_change_no_bit(kind, precision, number_of_threads, mo
     found = []
     for threads, images in ((1, 512), (2, 64), (5, 17)):
         number_of_threads(threads)
-        monkeypatch.setattr(margin_block, "_IMAGES", images)
+        monkeypatch.setattr(score_tables, "_QUERIES", images)
         means = nearest_means(rows, sides, Options(k=5, precision=precision), Counts(), np.arange(400))
         found.append([side.tobytes() for side in means])
     assert found[0] == found[1] == found[2]
@@ -155,7 +155,7 @@ def test_the_bound_of_each_pair_settles_no_more(monkeypatch):
     options = Options(precision="bfloat16")
     narrow, wide = Counts(), Counts()
     got = nearest_means(rows, [side], options, narrow, np.arange(400))[0]
-    monkeypatch.setattr(margin_block.Batch, "_trimmed", lambda self, queries, pairs, count: pairs)
+    monkeypatch.setattr(score_tables.Block, "trimmed", lambda self, pairs, count, k: pairs)
     same = nearest_means(rows, [side], options, wide, np.arange(400))[0]
     assert got.tobytes() == same.tobytes() == exact_means(rows, side, 5).tobytes()
     assert narrow.settled < wide.settled

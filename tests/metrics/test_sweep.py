@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from candor_monai.metrics import neighbours, sweep
+from candor_monai.metrics import neighbours, score_tables, sweep
 from candor_monai.metrics.neighbours import Counts, Request, nearest
 from candor_monai.metrics.options import Options
 from candor_monai.metrics.similarity import FeatureRows
@@ -114,3 +116,103 @@ def test_a_pair_in_two_requests_is_settled_once():
 
 def test_no_request():
     assert sweep.search(FeatureRows(np.eye(2, dtype=np.float32)), [], 1, np.arange(2), Options(), Counts()) == []
+
+
+def drawn_of(requests: list[Request], seed: int) -> list[Request]:
+    """The requests, and of each a draw of its candidates in the order of the draw."""
+    rng = np.random.default_rng(seed)
+    out = list(requests)
+    for request in requests:
+        candidates = rng.permutation(request.candidates)[: max(1, len(request.candidates) // 3)]
+        out.append(Request(request.queries, candidates, np.nonzero(request.queries[:, None] == candidates[None, :])))
+    return out
+
+
+def assert_each_alone(rows: FeatureRows, requests, ks, order, options: Options) -> Counts:
+    counts = Counts()
+    found = sweep.search(rows, requests, ks, order, options, counts)
+    for request, k, got in zip(requests, ks, found, strict=True):
+        want = nearest(rows, request, k, order=order, precision="float64")
+        assert got.similarities.tobytes() == want.similarities.tobytes()
+        assert got.rows.tobytes() == want.rows.tobytes()
+    return counts
+
+
+@pytest.fixture
+def always_shared(monkeypatch):
+    """However little is saved, tables and readers are taken."""
+    for name in ("_SAVED", "_WORTH"):
+        monkeypatch.setattr(sweep, name, -(10**9))
+
+
+@pytest.mark.parametrize("memory", [2**20, 2**30])
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_drawn_sets_equal_each_request_alone(
+    small_blocks, always_shared, kind, precision, memory, number_of_threads, monkeypatch
+):
+    """Read off the shared pass, and (where nothing is large enough for one) taken out of tables."""
+    rows = FeatureRows(made(kind, count=500, dimension=24))
+    requests = drawn_of(requests_of(500, seed=4), seed=5)
+    order = np.random.default_rng(1).permutation(500)
+    options = Options(precision=precision, memory_bytes=memory)
+    for many, threads, width in ((100, 1, 512), (10**6, 2, 37), (10**6, 3, 512)):
+        number_of_threads(threads)
+        monkeypatch.setattr(sweep, "_MANY", many)
+        monkeypatch.setattr(score_tables, "_QUERIES", width)
+        assert_each_alone(rows, requests, [5] * len(requests), order, options)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_any_requests_equal_each_alone(seed):
+    """Requests that share queries and candidates in part or not at all, in any order, each with its k; copies of rows,
+    pairs left out, sets of fewer than k."""
+    rng = np.random.default_rng(seed)
+    features = made(str(rng.choice(KINDS)), count=160, dimension=12)
+    features[rng.integers(160, size=20)] = features[rng.integers(160, size=20)]
+    rows = FeatureRows(features)
+    requests, ks = [], []
+    for _ in range(int(rng.integers(1, 7))):
+        queries = rng.choice(160, rng.integers(0, 160), replace=False)
+        candidates = rng.choice(160, rng.integers(1, 161), replace=False)
+        excluded = np.nonzero(rng.random((len(queries), len(candidates))) < 0.03)
+        requests.append(Request(queries, candidates, excluded))
+        ks.append(int(rng.choice([1, 3, 5, 70])))
+    options = Options(precision=str(rng.choice(["bfloat16", "float32", "float64"])))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "_SAVED", int(rng.choice([-(10**9), 0])))
+        patch.setattr(sweep, "_WORTH", 0)
+        patch.setattr(sweep, "_MANY", int(rng.choice([60, 10**6])))
+        patch.setattr(score_tables, "_QUERIES", int(rng.choice([11, 512])))
+        assert_each_alone(rows, requests, ks, rng.permutation(160), options)
+
+
+def test_requests_that_overlap_are_scored_once(monkeypatch):
+    monkeypatch.setattr(sweep, "_SAVED", 1)
+    rows = FeatureRows(made("gauss", count=1000, dimension=24))
+    requests = drawn_of(requests_of(1000, seed=6)[:6], seed=7)
+    counts = assert_each_alone(rows, requests, [5] * 12, np.arange(1000), Options())
+    asked = len(sweep.union([request.queries for request in requests], 1000))
+    alone = sum(len(request.queries) * len(request.candidates) for request in requests)
+    again = counts.scored - asked * 1000
+    assert 0 <= again < 0.05 * alone < asked * 1000
+
+
+def test_requests_that_share_nothing_are_scored_apart(monkeypatch):
+    monkeypatch.setattr(sweep, "_SAVED", 1)
+    rows = FeatureRows(made("gauss", count=400, dimension=24))
+    requests = [Request(np.arange(0, 50), np.arange(50, 200)), Request(np.arange(200, 250), np.arange(250, 400))]
+    assert assert_each_alone(rows, requests, [5, 5], np.arange(400), Options()).scored == 2 * 50 * 150
+
+
+def test_drawn_sets_are_read_off_the_shared_pass(small_blocks, always_shared):
+    """Beside the pass and its sample next to nothing is scored."""
+    rows = FeatureRows(made("gauss", count=4000, dimension=24))
+    many = requests_of(4000, seed=2)[:6]
+    alone, both = Counts(), Counts()
+    sweep.search(rows, many, 5, np.arange(4000), Options(), alone)
+    requests = drawn_of(many, seed=3)
+    few = [Request(one.queries, one.candidates[:99], (np.empty(0, np.int64),) * 2) for one in requests[6:]]
+    sweep.search(rows, many + few, 5, np.arange(4000), Options(), both)
+    assert both.scored - alone.scored < 0.1 * sum(len(one.queries) * len(one.candidates) for one in few)
