@@ -158,7 +158,7 @@ def test_drawn_sets_equal_each_request_alone(
     options = Options(precision=precision, memory_bytes=memory)
     for many, threads, width in ((100, 1, 512), (10**6, 2, 37), (10**6, 3, 512)):
         number_of_threads(threads)
-        monkeypatch.setattr(sweep, "_MANY", many)
+        monkeypatch.setattr(sweep, "MANY", many)
         monkeypatch.setattr(score_tables, "_QUERIES", width)
         assert_each_alone(rows, requests, [5] * len(requests), order, options)
 
@@ -183,7 +183,7 @@ def test_any_requests_equal_each_alone(seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "_SAVED", int(rng.choice([-(10**9), 0])))
         patch.setattr(sweep, "_WORTH", 0)
-        patch.setattr(sweep, "_MANY", int(rng.choice([60, 10**6])))
+        patch.setattr(sweep, "MANY", int(rng.choice([60, 10**6])))
         patch.setattr(score_tables, "_QUERIES", int(rng.choice([11, 512])))
         assert_each_alone(rows, requests, ks, rng.permutation(160), options)
 
