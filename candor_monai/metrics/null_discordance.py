@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from .lane_walk import CALL_BYTES, PAIR_BYTES, first_members
 
-_ELEMENTS = 2_000_000
+# Pairs of a query and a candidate that are compared at once, so that they stay in a cache.
+_ELEMENTS = 2**17
 # Positions of lists that are looked at between two looks at who has finished, and (query, position) pairs at once.
-_COLUMNS = 128
+_COLUMNS = 64
 _PLACES = 2**16
 _PLACE_BYTES = 32
 # Queries of a word of cohorts from which on the cohorts walk together, and listed images that do at once.
@@ -28,7 +28,8 @@ _LANE_QUERIES = 1024
 _PAIR_BYTES = 12
 _FEWEST = 20
 
-#: distances (queries, shape (..., Q)), (candidates, shape (..., n)) -> shape (..., Q, n), float32
+#: (queries, shape (B, Q)), (candidates, shape (B, n)) -> 1 − cosine, shape (B, Q, n), float32; infinite where the query
+#: is of the candidate's code.
 Distances = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -56,7 +57,8 @@ class Rules:
 
     Args:
         key: code of each image of the group, shape (N,), int64: a query meets no candidate of its own code.
-        equalise: the larger side loses its last-ranked candidate, so that both sides are equal.
+        equalise: the larger side loses its last-ranked candidate, so that both sides are equal; a code then stands on
+            each side once at most.
         balance: fraction in [0, 1) of each image, shape (N,), float64: where a query is taken out of one side,
             the candidate at this place of the other side is too; or None.
         k: neighbours a side.
@@ -76,11 +78,13 @@ class NullLists:
         images: positions in the group of those who may be queries, shape (M,), int64.
         index: positions of the images nearest to each, nearest first, shape (M, L), int32; N where fewer are left.
         distance: 1 − cosine, shape (M, L), float32; 0 where fewer are left.
+        length: how far down they are read, at most L.
     """
 
     images: np.ndarray
     index: np.ndarray
     distance: np.ndarray
+    length: int
 
 
 def from_distances(
@@ -147,7 +151,7 @@ def from_lists(
             _equalise(places, cohort, query, sides, gone, rules, lists, memory)
         sums = [_sum(lists.distance, query, side) for side in places]
         is_discordant, is_kept = sums[1] < sums[0], np.ones(len(query), bool)
-        short = np.flatnonzero((places[:, -1] == lists.index.shape[1]).any(axis=0))
+        short = np.flatnonzero((places[0, -1] == lists.length) | (places[1, -1] == lists.length))
         width = _queries_at_once(sides[0].shape[1], memory, image_bytes)
         for at in np.unique(cohort[short]):
             mine = short[cohort[short] == at]
@@ -178,7 +182,7 @@ def _found(
         step = max(1, memory // 2 // (rules.k * 48))
         for first in range(0, len(cohort), step):
             part = slice(first, first + step)
-            places = _by_rows(cohort[part], query[part], sides, rules.k, lists.index, images, memory // 2)
+            places = _by_rows(cohort[part], query[part], sides, rules.k, lists, images, memory // 2)
             yield cohort[part], query[part], places
 
 
@@ -196,7 +200,7 @@ def _by_lanes(
         here = np.zeros((len(lists.images[part]), 64 * words), bool)
         here[:, : len(asked)] = asked[:, part].T
         wanted = np.packbits(here, axis=1, bitorder="little").view("<u8").astype(np.uint64, copy=False)
-        places = first_members(lists.index[part], member, np.tile(wanted, (1, 2)), k)
+        places = first_members(lists.index[part, : lists.length], member, np.tile(wanted, (1, 2)), k)
         lanes = places.transpose(2, 0, 1).reshape(k, -1)
         asks = np.flatnonzero(here)
         query = asks // (64 * words)
@@ -211,13 +215,13 @@ def _by_rows(
     query: np.ndarray,
     sides: tuple[np.ndarray, np.ndarray],
     k: int,
-    index: np.ndarray,
+    lists: NullLists,
     images: int,
     memory: int,
 ) -> np.ndarray:
     """Places of the first k members of both sides in the lists of some pairs, sorted by cohort: shape (2, k, pairs)."""
-    length, width = index.shape[1], images + 1
-    places = np.full((2, k, len(query)), length, np.min_scalar_type(length))
+    width = images + 1
+    places = np.full((2, k, len(query)), lists.length, np.min_scalar_type(lists.length))
     if not len(query):
         return places
     step = max(1, memory // 2 // width)
@@ -231,36 +235,84 @@ def _by_rows(
             for row, mine in zip(member, side[some], strict=True):
                 row[mine] = label + 1
         base = (cohort[low:high] - first) * width
-        _scan(member.reshape(-1), base, query[low:high], index, places[:, :, low:high], memory // 2)
+        # So far down nearly all find k.
+        enough = int((k + 2.5 * np.sqrt(k)) * images / sides[0].shape[1])
+        _scan(member.reshape(-1), base, query[low:high], lists, places[:, :, low:high], enough, memory // 2)
     return places
 
 
 def _scan(
-    member: np.ndarray, base: np.ndarray, query: np.ndarray, index: np.ndarray, places: np.ndarray, memory: int
+    member: np.ndarray,
+    base: np.ndarray,
+    query: np.ndarray,
+    lists: NullLists,
+    places: np.ndarray,
+    enough: int,
+    memory: int,
 ) -> None:
     """Write the places of the first k members of lists, shape (2, k, pairs)."""
-    k, length = places.shape[1], index.shape[1]
-    step = max(1, min(_PLACES, memory // _PLACE_BYTES) // _COLUMNS)
-    counts = np.zeros((2, len(query)), np.int64)
-    left = np.arange(len(query))
-    for start in range(0, length, _COLUMNS):
+    k, start, left = places.shape[1], 0, np.arange(len(query))
+    room = min(_PLACES, memory // _PLACE_BYTES)
+    width = min(-(-enough // _COLUMNS) * _COLUMNS, max(_COLUMNS, room // _COLUMNS * _COLUMNS))
+    while start < lists.length and len(left):
+        stop = min(start + width, lists.length)
+        step = max(1, room // (stop - start))
         for first in range(0, len(left), step):
             some = left[first : first + step]
-            label = member.take(index[query[some], start : start + _COLUMNS] + base[some, None])
-            at = np.flatnonzero(label != 0)
-            labels, rows = label.take(at), at // label.shape[1]
-            columns = at - rows * label.shape[1] + start
+            label = member.take(lists.index[query[some], start:stop] + base[some, None], mode="clip")
             for side in (0, 1):
-                mine = np.flatnonzero(labels == side + 1)
-                row = rows[mine]
-                number = np.bincount(row, minlength=len(some))
-                slot = np.arange(len(row)) - (np.cumsum(number) - number - counts[side, some])[row]
-                new = slot < k
-                places[side, slot[new], some[row[new]]] = columns[mine[new]]
-                counts[side, some] += number
-        left = left[(counts[:, left] < k).any(axis=0)]
-        if not len(left):
-            break
+                found = _first_bits(_packed(label == side + 1), k, start, lists.length)
+                if start:
+                    both = np.concatenate([places[side][:, some], found.astype(places.dtype)])
+                    places[side][:, some] = np.sort(both, axis=0)[:k]
+                else:
+                    places[side][:, some] = found
+        left = left[(places[0, -1, left] == lists.length) | (places[1, -1, left] == lists.length)]
+        start, width = stop, _COLUMNS
+
+
+def _packed(flags: np.ndarray) -> np.ndarray:
+    """Flags, shape (R, C), as bits of words, the first the lowest: shape (R, ⌈C/64⌉), uint64."""
+    packed = np.packbits(flags, axis=1, bitorder="little")
+    missing = -packed.shape[1] % 8
+    if missing:
+        packed = np.pad(packed, ((0, 0), (0, missing)))
+    return packed.view("<u8").astype(np.uint64, copy=False)
+
+
+def _first_bits(words: np.ndarray, k: int, start: int, end: int) -> np.ndarray:
+    """Numbers of the first k bits that are set in rows of words.
+
+    Args:
+        words: shape (R, W), uint64.
+        start: number of the lowest bit of the first word.
+        end: what stands where fewer are set.
+
+    Returns:
+        shape (k, R), int64.
+
+    >>> _first_bits(np.array([[0b1010, 0b1], [0, 0]], np.uint64), 3, 100, 999).T.tolist()
+    [[101, 103, 164], [999, 999, 999]]
+    """
+    rows, width = words.shape
+    flat, at, last = words.reshape(-1), np.arange(rows) * width, np.arange(1, rows + 1) * width - 1
+    now = words[:, 0].copy()
+    number = np.full(rows, start)
+    out = np.empty((k, rows), np.int64)
+    one = np.uint64(1)
+    for found in out:
+        empty = np.flatnonzero(now == 0)
+        while len(empty):
+            empty = empty[at[empty] < last[empty]]
+            at[empty] += 1
+            number[empty] += 64
+            now[empty] = flat[at[empty]]
+            empty = empty[now[empty] == 0]
+        below = now - one
+        np.add(number, np.bitwise_count(~now & below), out=found)
+        found[now == 0] = end
+        now &= below
+    return out
 
 
 def _sum(distance: np.ndarray, query: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -296,42 +348,49 @@ def _equalise(
         places: shape (2, k, pairs), written to.
         gone: of `_codes_of`.
     """
-    code = rules.key[lists.images[query]]
-    meets = gone[:, cohort, code]
+    at = cohort * gone.shape[2] + rules.key[lists.images].take(query)
+    meets = [present.reshape(-1).take(at) for present in gone]
     for side in (0, 1):
-        loses = np.flatnonzero(meets[1 - side] & ~meets[side])
-        last = sides[side][cohort[loses], -1]
-        # Past the end of a list stands no candidate.
-        near = lists.index[query[loses], np.minimum(places[side][:, loses], lists.index.shape[1] - 1)]
-        again = loses[((near == last) & (places[side][:, loses] < lists.index.shape[1])).any(axis=0)]
+        loses = np.flatnonzero(meets[1 - side] > meets[side])
+        last = sides[side][:, -1].take(cohort[loses])
+        near = _listed(lists, query[loses], places[side].take(loses, axis=1))
+        again = loses[(near == last).any(axis=0)]
         again = again[np.argsort(cohort[again], kind="stable")]
-        more = _by_rows(cohort[again], query[again], sides, rules.k + 1, lists.index, len(rules.key), memory // 2)[side]
-        near = lists.index[query[again], np.minimum(more, lists.index.shape[1] - 1)]
-        stays = (near != sides[side][cohort[again], -1]) | (more == lists.index.shape[1])
+        more = _by_rows(cohort[again], query[again], sides, rules.k + 1, lists, len(rules.key), memory // 2)[side]
+        stays = _listed(lists, query[again], more) != sides[side][cohort[again], -1]
         # k of the k + 1 stay; those of a pair lie side by side when pairs come first.
         places[side][:, again] = more.T[stays.T].reshape(-1, rules.k).T
+
+
+def _listed(lists: NullLists, query: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The images at places (k, pairs) of the queries' lists; −1 past the end."""
+    near = lists.index.reshape(-1).take(query * lists.index.shape[1] + places, mode="clip")
+    near[places == lists.length] = -1
+    return near
 
 
 def _whole(cohorts: Relabelled, rules: Rules, distances: Distances) -> tuple[np.ndarray, np.ndarray]:
     """Whether each query is discordant, and whether it is one, each of shape (B, Q), bool."""
     query = np.maximum(cohorts.queries, 0)
     sides = (cohorts.positives, cohorts.negatives)
-    out = [rules.key[query][:, :, None] == rules.key[side][:, None, :] for side in sides]
-    gone = [one.sum(axis=2) for one in out]
+    apart = [distances(query, side) for side in sides]
     if rules.equalise:
+        met = [far.max(axis=2) == np.inf for far in apart]
         for mine, other in ((0, 1), (1, 0)):
-            out[mine][:, :, -1] |= gone[mine] < gone[other]
+            apart[mine][:, :, -1][met[other] & ~met[mine]] = np.inf
     elif rules.balance is not None:
         last = np.floor(rules.balance[query] * sides[0].shape[1]).astype(np.int64)
+        inside = [(query[:, :, None] == side[:, None, :]).any(axis=2) for side in sides]
         for mine, other in ((0, 1), (1, 0)):
-            batch, column = np.nonzero((query[:, :, None] == sides[other][:, None, :]).any(axis=2))
-            out[mine][batch, column, last[batch, column]] = True
-    means = []
+            batch, column = np.nonzero(inside[other])
+            apart[mine][batch, column, last[batch, column]] = np.inf
+    sums = []
     valid = cohorts.queries >= 0
-    for side, excluded in zip(sides, out, strict=True):
-        far = distances(query, side)
-        far[excluded] = np.inf
-        nearest = torch.topk(torch.from_numpy(far), min(rules.k, far.shape[2]), dim=2, largest=False, sorted=True)
-        means.append(nearest.values.numpy().sum(axis=2, dtype=np.float64))
-        valid &= far.shape[2] - excluded.sum(axis=2) >= rules.k
-    return valid & (means[1] < means[0]), valid
+    for far in apart:
+        if far.shape[2] < rules.k:
+            return np.zeros((2, *valid.shape), bool)
+        far.partition(rules.k - 1, axis=2)
+        near = np.sort(far[:, :, : rules.k], axis=2)
+        sums.append(near.sum(axis=2, dtype=np.float64))
+        valid &= near[:, :, -1] < np.inf
+    return valid & (sums[1] < sums[0]), valid

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -169,19 +169,19 @@ def _extend(
 ) -> None:
     """Score some further exchanges: (first, how many) of each thread.
 
-    NumPy, which walks down lists, is shared out over threads; PyTorch, which compares all candidates, has its own.
+    NumPy, which reads lists and tables, is shared out over threads; PyTorch, which makes distances, has its own.
     """
-    listed = [state for state in states if state.listed]
+    read = [state for state in states if state.listed or group.tabled]
 
-    def walk(span: tuple[int, int]) -> tuple[_Exchanged, list[tuple[np.ndarray, np.ndarray]]]:
+    def score(span: tuple[int, int]) -> tuple[_Exchanged, list[tuple[np.ndarray, np.ndarray]]]:
         exchanged = _Exchanged(group, group.exchange.moves(*span))
-        return exchanged, [state.discordant(exchanged) for state in listed]
+        return exchanged, [state.discordant(exchanged) for state in read]
 
-    for exchanged, found in pool.map(walk, spans):
-        for state, one in zip(listed, found, strict=True):
+    for exchanged, found in pool.map(score, spans):
+        for state, one in zip(read, found, strict=True):
             state.add(*one)
         for state in states:
-            if not state.listed:
+            if state not in read:
                 state.add(*state.discordant(exchanged))
 
 
@@ -417,6 +417,11 @@ class _Group:
         return len(self.rows) <= MAX_LISTED
 
     @property
+    def tabled(self) -> bool:
+        """Whether all distances are held."""
+        return self._matrix is not None
+
+    @property
     def spare(self) -> int:
         """Bytes that are left beside what is kept for the whole test."""
         kept = 4 * len(self.rows) * (self._width + 1) if self._keeps_points else 0
@@ -480,7 +485,7 @@ class _Group:
                 points = self._stretch(first, first + len(images))
                 part = slice(query, query + 1)
                 lists.add(part, first, self._apart(listed[part], images, points))
-        return NullLists(listed, *lists.result())
+        return NullLists(listed, *lists.result(), length)
 
     def _apart(self, queries: np.ndarray, images: np.ndarray, points: _Points) -> np.ndarray:
         """Distances of queries to images of which the points are given, infinite to those of the same code."""
@@ -489,10 +494,13 @@ class _Group:
         return far
 
     def distances(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        """1 − cosine, shape (B, Q, n), float32, of positions (B, Q) and (B, n)."""
+        """1 − cosine of positions (B, Q) and (B, n), shape (B, Q, n), float32; infinite between those of one code."""
         if self._matrix is not None:
-            return self._matrix[queries[:, :, None], candidates[:, None, :]]
-        return _distances(self._point(queries), self._point(candidates))
+            at = (queries * len(self.rows))[:, :, None] + candidates[:, None, :]
+            return self._matrix.reshape(-1).take(at, mode="clip")
+        far = _distances(self._point(queries), self._point(candidates))
+        far[self.key[queries][:, :, None] == self.key[candidates][:, None, :]] = np.inf
+        return far
 
     def positions(self, rows: np.ndarray) -> np.ndarray:
         return self._place[rows]
@@ -629,7 +637,8 @@ class _CellNull:
         sides = self._side(exchanged, 1), self._side(exchanged, 0)
         room = self.group.block_bytes, self.group.candidate_bytes
         if self.listed and self.group.lists is not None:
-            return from_lists(self._asked(exchanged), sides, self._rules, self.group.lists, self.group.distances, *room)
+            lists = replace(self.group.lists, length=min(self.list_length, self.group.lists.length))
+            return from_lists(self._asked(exchanged), sides, self._rules, lists, self.group.distances, *room)
         cohorts = Relabelled(self._queries(exchanged), *sides)
         return from_distances(cohorts, self._rules, self.group.distances, *room)
 

@@ -29,9 +29,10 @@ def case(seed: int, share: float, per_patient: int, length: int, grid: bool = Fa
     asked = rng.random((COHORTS, LISTED)) < share
 
     def distances(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        return table[queries[:, :, None], candidates[:, None, :]]
+        same = key[queries][:, :, None] == key[candidates][:, None, :]
+        return np.where(same, np.float32(np.inf), table[queries[:, :, None], candidates[:, None, :]])
 
-    return asked, (drawn[:, :15], drawn[:, 15:]), key, NullLists(images, index, distance), distances
+    return asked, (drawn[:, :15], drawn[:, 15:]), key, NullLists(images, index, distance, length), distances
 
 
 def expected(asked: np.ndarray, sides: tuple, rules: Rules, lists: NullLists, distances) -> tuple[np.ndarray, ...]:
@@ -72,7 +73,7 @@ def test_the_lost_last_candidate_is_replaced_by_the_next() -> None:
     key = np.array([0, 0, 1, 2, 3, 4])  # the query is image 0; R⁺ = 1, 2; R⁻ = 3, 4
     far = np.float32([np.inf, np.inf, 0.5, 0.6, 0.1, 0.9])
     index = np.argsort(far, kind="stable")[None, :4].astype(np.int32)
-    lists = NullLists(np.array([0]), index, far[index])
+    lists = NullLists(np.array([0]), index, far[index], 4)
     sides = np.array([[1, 2]]), np.array([[3, 4]])
 
     def distances(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
