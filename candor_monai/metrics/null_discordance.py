@@ -19,8 +19,10 @@ from .lane_walk import CALL_BYTES, PAIR_BYTES, first_members
 _ELEMENTS = 2**17
 # Positions of lists that are looked at between two looks at who has finished, and (query, position) pairs at once.
 _COLUMNS = 64
-_PLACES = 2**16
-_PLACE_BYTES = 32
+_PLACES = 2**15
+_PLACE_BYTES = 48
+# Looks at positions whose bits are read together.
+_WORDS_TOGETHER = 16
 # Queries of a word of cohorts from which on the cohorts walk together, and listed images that do at once.
 _WORTH_LANES = 10
 _LANE_QUERIES = 1024
@@ -257,16 +259,19 @@ def _scan(
     while start < lists.length and len(left):
         stop = min(start + width, lists.length)
         step = max(1, room // (stop - start))
-        for first in range(0, len(left), step):
-            some = left[first : first + step]
-            label = member.take(lists.index[query[some], start:stop] + base[some, None], mode="clip")
+        for first in range(0, len(left), _WORDS_TOGETHER * step):
+            together = left[first : first + _WORDS_TOGETHER * step]
+            words = np.empty((2, len(together), -(-(stop - start) // 64)), np.uint64)
+            for low in range(0, len(together), step):
+                some = together[low : low + step]
+                label = member.take(lists.index[query[some], start:stop] + base[some, None], mode="clip")
+                for side in (0, 1):
+                    words[side, low : low + step] = _packed(label == side + 1)
             for side in (0, 1):
-                found = _first_bits(_packed(label == side + 1), k, start, lists.length)
+                found = _first_bits(words[side], k, start, lists.length)
                 if start:
-                    both = np.concatenate([places[side][:, some], found.astype(places.dtype)])
-                    places[side][:, some] = np.sort(both, axis=0)[:k]
-                else:
-                    places[side][:, some] = found
+                    found = np.sort(np.concatenate([places[side][:, together], found]), axis=0)[:k]
+                places[side][:, together] = found
         left = left[(places[0, -1, left] == lists.length) | (places[1, -1, left] == lists.length)]
         start, width = stop, _COLUMNS
 
