@@ -146,11 +146,12 @@ def from_lists(
         two arrays of shape (B,), int64.
     """
     batch = len(asked)
+    members = _Members(sides, len(rules.key), memory // 4)
     gone = _codes_of(sides, rules.key) if rules.equalise else None
     discordant, kept = np.zeros((2, batch), np.int64)
-    for cohort, query, places in _found(asked, sides, rules, lists, memory):
+    for cohort, query, places in _found(asked, members, rules, lists, memory):
         if gone is not None:
-            _equalise(places, cohort, query, sides, gone, rules, lists, memory)
+            _equalise(places, cohort, query, members, gone, rules, lists, memory)
         sums = [_sum(lists.distance, query, side) for side in places]
         is_discordant, is_kept = sums[1] < sums[0], np.ones(len(query), bool)
         short = np.flatnonzero((places[0, -1] == lists.length) | (places[1, -1] == lists.length))
@@ -166,8 +167,49 @@ def from_lists(
     return discordant, kept
 
 
+class _Members:
+    """Who is in R⁺ and in R⁻ of some cohorts, as tables of images that are made when they are asked for.
+
+    Args:
+        sides: R⁺ and R⁻, shape (B, n), int64.
+        images: in the group.
+        memory: bytes of a table; it has one cohort at least.
+    """
+
+    def __init__(self, sides: tuple[np.ndarray, np.ndarray], images: int, memory: int) -> None:
+        self.sides, self.images = sides, images
+        self._step = max(1, min(memory // (images + 1), len(sides[0])))
+        self._first, self._table = -1, np.empty(0, np.uint8)
+
+    @property
+    def table_bytes(self) -> int:
+        return self._step * (self.images + 1)
+
+    def tables(self, cohort: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Pairs, sorted by cohort, with a flat table of their cohorts' images and where each pair's images start in it.
+
+        The table holds 1 for images of R⁺, 2 for those of R⁻, else 0; behind them stands a 0 for no image.
+        """
+        if not len(cohort):
+            return
+        for first in range(int(cohort[0]) // self._step * self._step, int(cohort[-1]) + 1, self._step):
+            low, high = np.searchsorted(cohort, (first, first + self._step))
+            if low < high:
+                yield slice(low, high), self._of(first), (cohort[low:high] - first) * (self.images + 1)
+
+    def _of(self, first: int) -> np.ndarray:
+        if first != self._first:
+            cohorts = slice(first, first + self._step)
+            table = np.zeros((len(self.sides[0][cohorts]), self.images + 1), np.uint8)
+            for label, side in enumerate(self.sides):
+                for row, mine in zip(table, side[cohorts], strict=True):
+                    row[mine] = label + 1
+            self._first, self._table = first, table.reshape(-1)
+        return self._table
+
+
 def _found(
-    asked: np.ndarray, sides: tuple[np.ndarray, np.ndarray], rules: Rules, lists: NullLists, memory: int
+    asked: np.ndarray, members: _Members, rules: Rules, lists: NullLists, memory: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Pairs of a cohort and a query, with the places of the k nearest members of both sides in the query's list.
 
@@ -175,16 +217,16 @@ def _found(
         cohorts and listed images, shape (pairs,), int64, and places, shape (2, k, pairs); L where the list runs out.
     """
     images, words = len(rules.key), -(-len(asked) // 64)
-    table = 16 * words * (images + 1)
+    table = 16 * words * (images + 1) + members.table_bytes
     room = (memory - table - CALL_BYTES) // (2 * words * rules.k * PAIR_BYTES + 16 * len(asked))
     if room >= min(_LANE_QUERIES, len(lists.images)) and asked.sum() >= _WORTH_LANES * words * asked.shape[1]:
-        yield from _by_lanes(asked, sides, rules.k, lists, images)
+        yield from _by_lanes(asked, members.sides, rules.k, lists, images)
     else:
         cohort, query = np.nonzero(asked)
         step = max(1, memory // 2 // (rules.k * 48))
         for first in range(0, len(cohort), step):
             part = slice(first, first + step)
-            places = _by_rows(cohort[part], query[part], sides, rules.k, lists, images, memory // 2)
+            places = _by_rows(cohort[part], query[part], members, rules.k, lists, memory // 2)
             yield cohort[part], query[part], places
 
 
@@ -213,33 +255,14 @@ def _by_lanes(
 
 
 def _by_rows(
-    cohort: np.ndarray,
-    query: np.ndarray,
-    sides: tuple[np.ndarray, np.ndarray],
-    k: int,
-    lists: NullLists,
-    images: int,
-    memory: int,
+    cohort: np.ndarray, query: np.ndarray, members: _Members, k: int, lists: NullLists, memory: int
 ) -> np.ndarray:
     """Places of the first k members of both sides in the lists of some pairs, sorted by cohort: shape (2, k, pairs)."""
-    width = images + 1
     places = np.full((2, k, len(query)), lists.length, np.min_scalar_type(lists.length))
-    if not len(query):
-        return places
-    step = max(1, memory // 2 // width)
-    for first in range(int(cohort[0]), int(cohort[-1]) + 1, step):
-        low, high = np.searchsorted(cohort, (first, first + step))
-        if low == high:
-            continue
-        some = slice(first, int(cohort[high - 1]) + 1)
-        member = np.zeros((some.stop - first, width), np.uint8)
-        for label, side in enumerate(sides):
-            for row, mine in zip(member, side[some], strict=True):
-                row[mine] = label + 1
-        base = (cohort[low:high] - first) * width
-        # So far down nearly all find k.
-        enough = int((k + 2.5 * np.sqrt(k)) * images / sides[0].shape[1])
-        _scan(member.reshape(-1), base, query[low:high], lists, places[:, :, low:high], enough, memory // 2)
+    # So far down most find k.
+    enough = int((k + np.sqrt(k)) * members.images / members.sides[0].shape[1])
+    for pairs, table, base in members.tables(cohort):
+        _scan(table, base, query[pairs], lists, places[:, :, pairs], enough, memory // 2)
     return places
 
 
@@ -341,7 +364,7 @@ def _equalise(
     places: np.ndarray,
     cohort: np.ndarray,
     query: np.ndarray,
-    sides: tuple[np.ndarray, np.ndarray],
+    members: _Members,
     gone: np.ndarray,
     rules: Rules,
     lists: NullLists,
@@ -357,12 +380,13 @@ def _equalise(
     meets = [present.reshape(-1).take(at) for present in gone]
     for side in (0, 1):
         loses = np.flatnonzero(meets[1 - side] > meets[side])
-        last = sides[side][:, -1].take(cohort[loses])
+        lasts = members.sides[side][:, -1]
+        last = lasts.take(cohort[loses])
         near = _listed(lists, query[loses], places[side].take(loses, axis=1))
         again = loses[(near == last).any(axis=0)]
         again = again[np.argsort(cohort[again], kind="stable")]
-        more = _by_rows(cohort[again], query[again], sides, rules.k + 1, lists, len(rules.key), memory // 2)[side]
-        stays = _listed(lists, query[again], more) != sides[side][cohort[again], -1]
+        more = _by_rows(cohort[again], query[again], members, rules.k + 1, lists, memory // 2)[side]
+        stays = _listed(lists, query[again], more) != lasts.take(cohort[again])
         # k of the k + 1 stay; those of a pair lie side by side when pairs come first.
         places[side][:, again] = more.T[stays.T].reshape(-1, rules.k).T
 
