@@ -2,8 +2,9 @@
 
 Two ways give the same answer. `from_distances` compares each query with every candidate; it is taken
 for rare findings. `from_lists` walks down each query's list of nearest images until k members of either
-set are found; it is taken for common findings in large groups. Cohorts in which many of the listed images are queries
-walk 64 at a time (`lane_walk`), others query by query: the places that are found are the same.
+set are found; it is taken for common findings, and in large groups for rare ones. Cohorts in which many of the listed
+images are queries walk 64 at a time (`lane_walk`), others query by query, 64 positions a word: the places that are
+found are the same.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .lane_walk import CALL_BYTES, PAIR_BYTES, first_members
 _ELEMENTS = 2**17
 # Positions of lists that are looked at between two looks at who has finished, and (query, position) pairs at once.
 _COLUMNS = 64
-_PLACES = 2**15
+_PLACES = 2**16
 _PLACE_BYTES = 48
 # Looks at positions whose bits are read together.
 _WORDS_TOGETHER = 16
@@ -417,7 +418,7 @@ def _whole(cohorts: Relabelled, rules: Rules, distances: Distances) -> tuple[np.
     valid = cohorts.queries >= 0
     for far in apart:
         if far.shape[2] < rules.k:
-            return np.zeros((2, *valid.shape), bool)
+            return np.zeros(valid.shape, bool), np.zeros(valid.shape, bool)
         far.partition(rules.k - 1, axis=2)
         near = np.sort(far[:, :, : rules.k], axis=2)
         sums.append(near.sum(axis=2, dtype=np.float64))

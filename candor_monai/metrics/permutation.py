@@ -6,9 +6,10 @@ findings and all encoders, so pooled levels and the smallest D over several enco
 too. A cell stops early once both tails of its null distribution hold enough exchanges to know p, or once D lies so far
 outside of it that no number of exchanges would tell more than that p is the least there is.
 
-In groups of more images than `MAX_LISTED`, and for findings with very many comparisons, the test uses the
-first queries in the order of the query sample, in the data and in every exchange alike; the candidate sets
-are always whole.
+In groups of more images than `MAX_LISTED` the test uses the queries among the first images in the order of the query
+sample, in the data and in every exchange alike; the candidate sets are always whole. Common findings take `MAX_LISTED`
+images, rare ones so many that `ENOUGH_LISTED` queries are among them, or the first queries that a fixed amount of work
+can compare with all candidates, whichever is cheaper.
 
 Groups are taken one after the other, and in each of them `Options.memory_bytes` is shared out: at most half to the
 normalised features (else they are made again where they are needed), a sixteenth to all distances of a small group,

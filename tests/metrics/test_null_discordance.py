@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from candor_monai.metrics import null_discordance
-from candor_monai.metrics.null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists
+from candor_monai.metrics.null_discordance import (
+    NullLists,
+    Relabelled,
+    Rules,
+    _first_bits,
+    _packed,
+    from_distances,
+    from_lists,
+)
 
 IMAGES, LISTED, COHORTS = 120, 70, 70
 
@@ -62,10 +70,39 @@ def test_small_portions_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = expected(asked, sides, rules, lists, distances)
     monkeypatch.setattr(null_discordance, "_COLUMNS", 7)
     monkeypatch.setattr(null_discordance, "_PLACES", 30)
+    monkeypatch.setattr(null_discordance, "_WORDS_TOGETHER", 2)
+    monkeypatch.setattr(null_discordance, "_ELEMENTS", 40)
     monkeypatch.setattr(null_discordance, "_LANE_QUERIES", 11)
     for worth in (0, 10**9):
         monkeypatch.setattr(null_discordance, "_WORTH_LANES", worth)
         np.testing.assert_array_equal(from_lists(asked, sides, rules, lists, distances, 10**9, 4), wanted)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 64, 70, 200])
+@pytest.mark.parametrize("k", [1, 5])
+def test_first_bits_are_those_of_a_loop(columns: int, k: int) -> None:
+    flags = np.random.default_rng(columns).random((90, columns)) < np.linspace(0, 1, 90)[:, None] ** 3
+    expected = [[*(np.flatnonzero(row)[:k] + 30), *[999] * k][:k] for row in flags]
+    np.testing.assert_array_equal(_first_bits(_packed(flags), k, 30, 999).T, expected)
+
+
+@pytest.mark.parametrize("per_patient", [1, 3])
+@pytest.mark.parametrize("equalise", [False, True])
+def test_all_candidates_worked_out_one_by_one(per_patient: int, equalise: bool) -> None:
+    """Each query against its sorted candidates; whoever has fewer than k left is no query."""
+    asked, sides, key, lists, distances = case(5, 0.3, per_patient, 10)
+    found = expected(asked, sides, Rules(key, equalise, None, 14), lists, distances)
+    for cohort, (discordant, kept) in enumerate(zip(*found, strict=True)):
+        count = []
+        for query in lists.images[asked[cohort]]:
+            left = [[image for image in side[cohort] if key[image] != key[query]] for side in sides]
+            for mine, other in ((0, 1), (1, 0)):
+                if equalise and len(left[mine]) == 15 > len(left[other]):
+                    left[mine] = left[mine][:-1]
+            near = [np.sort(distances(query[None, None], np.array([side]))[0, 0])[:14] for side in left]
+            if min(map(len, near)) == 14:
+                count.append(near[1].sum(dtype=np.float64) < near[0].sum(dtype=np.float64))
+        assert (discordant, kept) == (sum(count), len(count))
 
 
 def test_the_lost_last_candidate_is_replaced_by_the_next() -> None:
