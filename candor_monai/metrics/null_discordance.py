@@ -22,6 +22,8 @@ _ELEMENTS = 2**17
 _COLUMNS = 64
 _PLACES = 2**16
 _PLACE_BYTES = 48
+# Images that are turned into words at once.
+_IMAGES = 1024
 # Looks at positions whose bits are read together.
 _WORDS_TOGETHER = 16
 # Queries of a word of cohorts from which on the cohorts walk together, and listed images that do at once.
@@ -179,12 +181,34 @@ class _Members:
 
     def __init__(self, sides: tuple[np.ndarray, np.ndarray], images: int, memory: int) -> None:
         self.sides, self.images = sides, images
-        self._step = max(1, min(memory // (images + 1), len(sides[0])))
+        # Whole words of cohorts, where there is room for one.
+        step = max(1, memory // (images + 1))
+        self._step = min(step // 64 * 64 or step, len(sides[0]))
         self._first, self._table = -1, np.empty(0, np.uint8)
 
     @property
     def table_bytes(self) -> int:
         return self._step * (self.images + 1)
+
+    def words(self) -> np.ndarray | None:
+        """As the tables, a cohort a bit: those of R⁺, then of R⁻, shape (images + 1, 2·⌈B/64⌉), uint64.
+
+        None: a table has no room for a word.
+        """
+        batch = len(self.sides[0])
+        if self._step < min(batch, 64):
+            return None
+        words = -(-batch // 64)
+        out = np.zeros((self.images + 1, 2, 8 * words), np.uint8)
+        for cohorts, table, _ in self.tables(np.arange(batch)):
+            rows = table.reshape(-1, self.images + 1)
+            for first in range(0, rows.shape[1], _IMAGES):
+                images = slice(first, first + _IMAGES)
+                turned = np.ascontiguousarray(rows[:, images].T)
+                for label in (0, 1):
+                    bits = np.packbits(turned == label + 1, axis=1, bitorder="little")
+                    out[images, label, cohorts.start // 8 : cohorts.start // 8 + bits.shape[1]] = bits
+        return out.reshape(len(out), -1).view("<u8").astype(np.uint64, copy=False)
 
     def tables(self, cohort: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Pairs, sorted by cohort, with a flat table of their cohorts' images and where each pair's images start in it.
@@ -220,8 +244,10 @@ def _found(
     images, words = len(rules.key), -(-len(asked) // 64)
     table = 16 * words * (images + 1) + members.table_bytes
     room = (memory - table - CALL_BYTES) // (2 * words * rules.k * PAIR_BYTES + 16 * len(asked))
-    if room >= min(_LANE_QUERIES, len(lists.images)) and asked.sum() >= _WORTH_LANES * words * asked.shape[1]:
-        yield from _by_lanes(asked, members.sides, rules.k, lists, images)
+    worth = asked.sum() >= _WORTH_LANES * words * asked.shape[1]
+    member = members.words() if worth and room >= min(_LANE_QUERIES, len(lists.images)) else None
+    if member is not None:
+        yield from _by_lanes(asked, member, rules.k, lists)
     else:
         cohort, query = np.nonzero(asked)
         step = max(1, memory // 2 // (rules.k * 48))
@@ -232,14 +258,10 @@ def _found(
 
 
 def _by_lanes(
-    asked: np.ndarray, sides: tuple[np.ndarray, np.ndarray], k: int, lists: NullLists, images: int
+    asked: np.ndarray, member: np.ndarray, k: int, lists: NullLists
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """As `_found`: every cohort a bit, R⁻ in words of its own."""
-    words = -(-len(asked) // 64)
-    member = np.zeros((images + 1, 2 * words), np.uint64)
-    for label, side in enumerate(sides):
-        for lane, mine in enumerate(side):
-            member[mine, label * words + lane // 64] |= np.uint64(1 << lane % 64)
+    """As `_found`, with the words of `_Members`."""
+    words = member.shape[1] // 2
     for first in range(0, asked.shape[1], _LANE_QUERIES):
         part = slice(first, first + _LANE_QUERIES)
         here = np.zeros((len(lists.images[part]), 64 * words), bool)

@@ -11,6 +11,7 @@ from candor_monai.metrics.null_discordance import (
     Relabelled,
     Rules,
     _first_bits,
+    _Members,
     _packed,
     from_distances,
     from_lists,
@@ -69,6 +70,7 @@ def test_small_portions_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = Rules(key, True, None, 3)
     wanted = expected(asked, sides, rules, lists, distances)
     monkeypatch.setattr(null_discordance, "_COLUMNS", 7)
+    monkeypatch.setattr(null_discordance, "_IMAGES", 50)
     monkeypatch.setattr(null_discordance, "_PLACES", 30)
     monkeypatch.setattr(null_discordance, "_WORDS_TOGETHER", 2)
     monkeypatch.setattr(null_discordance, "_ELEMENTS", 40)
@@ -76,6 +78,10 @@ def test_small_portions_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for worth in (0, 10**9):
         monkeypatch.setattr(null_discordance, "_WORTH_LANES", worth)
         np.testing.assert_array_equal(from_lists(asked, sides, rules, lists, distances, 10**9, 4), wanted)
+    # A table has one word of the cohorts, then the others.
+    members = _Members(sides, IMAGES, 65 * (IMAGES + 1))
+    np.testing.assert_array_equal(members.words(), _Members(sides, IMAGES, 10**9).words())
+    assert _Members(sides, IMAGES, 63 * (IMAGES + 1)).words() is None
 
 
 @pytest.mark.parametrize("columns", [1, 7, 64, 70, 200])

@@ -138,6 +138,7 @@ def test_tiny_sizes_change_no_interval_and_no_permutation(monkeypatch):
         "lane_walk._WORDS": 5,
         "null_discordance._COLUMNS": 1,
         "null_discordance._ELEMENTS": 50,
+        "null_discordance._IMAGES": 7,
         "null_discordance._LANE_QUERIES": 9,
         "null_discordance._PLACES": 20,
         "null_discordance._WORDS_TOGETHER": 2,
