@@ -164,10 +164,12 @@ def _places(sums: np.ndarray, position: int, dtype: np.dtype) -> np.ndarray:
 
     Args:
         sums: shape (bits, k, queries, words), uint64.
+        dtype: of places anywhere in the lists; those up to ``position`` may need half of it, or less.
 
     Returns:
-        shape (k, queries, words, 64).
+        shape (k, queries, words, 64), of the smallest type that holds ``position``.
     """
+    dtype = min(dtype, np.min_scalar_type(position), key=lambda one: one.itemsize)
     bits = 8 * dtype.itemsize
     rows = np.zeros((bits, *sums.shape[1:]), np.uint64)
     rows[: len(sums)] = sums

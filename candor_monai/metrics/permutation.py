@@ -6,9 +6,10 @@ findings and all encoders, so pooled levels and the smallest D over several enco
 too. A cell stops early once both tails of its null distribution hold enough exchanges to know p, or once D lies so far
 outside of it that no number of exchanges would tell more than that p is the least there is.
 
-In groups of more images than `MAX_LISTED`, and for findings with very many comparisons, the test uses the
-first queries in the order of the query sample, in the data and in every exchange alike; the candidate sets
-are always whole.
+In groups of more images than `MAX_LISTED` the test uses the queries among the first images in the order of the query
+sample, in the data and in every exchange alike; the candidate sets are always whole. Common findings take `MAX_LISTED`
+images, rare ones so many that `ENOUGH_LISTED` queries are among them, or the first queries that a fixed amount of work
+can compare with all candidates, whichever is cheaper.
 
 Groups are taken one after the other, and in each of them `Options.memory_bytes` is shared out: at most half to the
 normalised features (else they are made again where they are needed), a sixteenth to all distances of a small group,
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -48,6 +49,11 @@ ENOUGH_IN_TAIL = 100
 CLEAR_AFTER, CLEAR_DEVIATIONS = 1024, 6.0
 MAX_OPERATIONS = 2e11
 ENOUGH_LISTED = 100
+# Images that have lists where rare findings ask for more of them, and operations that a look at a position is worth.
+_MOST_LISTED = 16_384
+# Exchanges after which most cells are decided.
+_USUAL = 2048
+_POSITION = 64
 _SLACK = 1e-12
 _MAX_LIST = 2048
 # Rows that are normalised in float64 at once, queries and (at most) candidates that are compared at once for the lists.
@@ -169,19 +175,19 @@ def _extend(
 ) -> None:
     """Score some further exchanges: (first, how many) of each thread.
 
-    NumPy, which walks down lists, is shared out over threads; PyTorch, which compares all candidates, has its own.
+    NumPy, which reads lists and tables, is shared out over threads; PyTorch, which makes distances, has its own.
     """
-    listed = [state for state in states if state.listed]
+    read = [state for state in states if state.listed or group.tabled]
 
-    def walk(span: tuple[int, int]) -> tuple[_Exchanged, list[tuple[np.ndarray, np.ndarray]]]:
+    def score(span: tuple[int, int]) -> tuple[_Exchanged, list[tuple[np.ndarray, np.ndarray]]]:
         exchanged = _Exchanged(group, group.exchange.moves(*span))
-        return exchanged, [state.discordant(exchanged) for state in listed]
+        return exchanged, [state.discordant(exchanged) for state in read]
 
-    for exchanged, found in pool.map(walk, spans):
-        for state, one in zip(listed, found, strict=True):
+    for exchanged, found in pool.map(score, spans):
+        for state, one in zip(read, found, strict=True):
             state.add(*one)
         for state in states:
-            if not state.listed:
+            if state not in read:
                 state.add(*state.discordant(exchanged))
 
 
@@ -396,10 +402,9 @@ class _Group:
         for name, part in parts:
             order = query_order(observations, options, part, name)
             self.query_rank[self._place[order]] = np.arange(len(part))
-        #: The images in that order, of several matched groups in turn, and the first of them, who have lists.
+        #: The images in that order, of several matched groups in turn; the first of them have lists.
         self.query_order = np.argsort(self.query_rank, kind="stable")
-        self.first_queries = self.query_order[:MAX_LISTED]
-        self.listed = self.places(self.first_queries)
+        self.listed = self.places(self.query_order)
         self._features = features
         self._matrix: np.ndarray | None = None
         self._points: _Points | None = None
@@ -415,6 +420,11 @@ class _Group:
     @property
     def small(self) -> bool:
         return len(self.rows) <= MAX_LISTED
+
+    @property
+    def tabled(self) -> bool:
+        """Whether all distances are held."""
+        return self._matrix is not None
 
     @property
     def spare(self) -> int:
@@ -451,17 +461,15 @@ class _Group:
         if self.small and self._matrix is None and 4 * len(self.rows) ** 2 <= self._memory // 16:
             everyone = np.arange(len(self.rows))
             self._matrix = self.distances(everyone[None], everyone[None])[0]
-        length = max((state.list_length for state in states), default=0)
-        if length and (self.lists is None or self.lists.index.shape[1] < self._list_length(length)):
-            self.lists = None
-            self.lists = self._lists(self._list_length(length))
+        self.lists, listed = None, max((state.first for state in states), default=0)
+        self.listed = self.places(self.query_order[:listed])
+        if listed:
+            wanted = max(state.list_length for state in states)
+            length = max(1, min(len(self.rows), wanted, self.spare // 4 // (8 * listed)))
+            self.lists = self._lists(self.query_order[:listed], length)
 
-    def _list_length(self, wanted: int) -> int:
-        return max(1, min(len(self.rows), wanted, self.spare // 4 // (8 * max(1, len(self.first_queries)))))
-
-    def _lists(self, length: int) -> NullLists:
+    def _lists(self, listed: np.ndarray, length: int) -> NullLists:
         """The nearest images of the first in the query order, who are a random sample of all, too."""
-        listed = self.first_queries
         lists = LongLists(len(listed), len(self.rows), length)
         # Distances are held three times while the nearest of them are found.
         step = self.block_bytes // (self.candidate_bytes + 14 * _LISTED)
@@ -480,7 +488,7 @@ class _Group:
                 points = self._stretch(first, first + len(images))
                 part = slice(query, query + 1)
                 lists.add(part, first, self._apart(listed[part], images, points))
-        return NullLists(listed, *lists.result())
+        return NullLists(listed, *lists.result(), length)
 
     def _apart(self, queries: np.ndarray, images: np.ndarray, points: _Points) -> np.ndarray:
         """Distances of queries to images of which the points are given, infinite to those of the same code."""
@@ -489,10 +497,13 @@ class _Group:
         return far
 
     def distances(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        """1 − cosine, shape (B, Q, n), float32, of positions (B, Q) and (B, n)."""
+        """1 − cosine of positions (B, Q) and (B, n), shape (B, Q, n), float32; infinite between those of one code."""
         if self._matrix is not None:
-            return self._matrix[queries[:, :, None], candidates[:, None, :]]
-        return _distances(self._point(queries), self._point(candidates))
+            at = (queries * len(self.rows))[:, :, None] + candidates[:, None, :]
+            return self._matrix.reshape(-1).take(at, mode="clip")
+        far = _distances(self._point(queries), self._point(candidates))
+        far[self.key[queries][:, :, None] == self.key[candidates][:, None, :]] = np.inf
+        return far
 
     def positions(self, rows: np.ndarray) -> np.ndarray:
         return self._place[rows]
@@ -574,7 +585,7 @@ class _CellNull:
         self._makes_query = group.in_line((label == 1) & allowed_label)
         self._rank = group.in_line(_inverse(self._order))
         self._turn = group.in_line(np.where(allowed_image, _inverse(group.query_order), np.int32(len(label))))
-        self._may_ask = allowed_image[group.first_queries]
+        self._may_ask = allowed_image[group.query_order]
         self._positive = group.places(positive)
         self._asker = self._positive.part(allowed_label[positive])
         self.movable = int(exchange.movable[cell.rows_pos].sum())
@@ -589,10 +600,16 @@ class _CellNull:
         self._drawn_places = group.places(self._order[: max(self._ahead)])
         self._numerators: list[np.ndarray] = []
         self._denominators: list[np.ndarray] = []
-        self.listed, self._most = False, options.max_queries
+        #: Images at the head of the query order whose lists are used, 0: none.
+        self.first, self._most = 0, options.max_queries
         if self.running:
             self._plan(group._width)
         self._observe()
+
+    @property
+    def listed(self) -> bool:
+        """Whether lists are walked down, instead of all candidates being compared."""
+        return self.first > 0
 
     @property
     def list_length(self) -> int:
@@ -606,15 +623,24 @@ class _CellNull:
         if self._rules.balance is not None:
             return
         if self.group.small:
-            self.listed = 1.5 * k * images / n + _LIST_OVERHEAD < 2 * n
+            if 1.5 * k * images / n + _LIST_OVERHEAD < 2 * n:
+                self.first = images
             return
         queries = len(self._cell.queries)
-        share = 1.0 if self._options.queries == "image_sample" else MAX_LISTED / images
-        affordable = MAX_OPERATIONS / (4.0 * n * features_width * self._options.permutations)
-        enough = share * queries >= min(queries, max(affordable, ENOUGH_LISTED))
-        self.listed = enough and 2 * k * images / n + 64 <= _MAX_LIST
-        if not self.listed:
-            self._most = max(MIN_CANDIDATES, int(min(affordable, self._most)))
+        compared = 4.0 * n * features_width
+        affordable = MAX_OPERATIONS / (compared * self._options.permutations)
+        self._most = max(MIN_CANDIDATES, int(min(affordable, self._most)))
+        first = MAX_LISTED
+        if self._options.queries != "image_sample":
+            wanted = min(queries, max(affordable, ENOUGH_LISTED))
+            first = min(max(first, int(np.ceil(wanted / queries * images))), images)
+        # Lists beside those of the first images, that others want too; and what is walked down of them.
+        made = 2.0 * (first - MAX_LISTED) * images * features_width
+        walked = _POSITION * queries * first / images * 1.5 * k * images / n
+        within = first <= _MOST_LISTED and 2 * k * images / n + 64 <= _MAX_LIST
+        exchanges = min(self._options.permutations, _USUAL)
+        if within and (made == 0 or made + walked * exchanges <= compared * min(queries, self._most) * exchanges):
+            self.first, self._most = first, self._options.max_queries
 
     def _observe(self) -> None:
         """D of the data, over the queries that the test uses."""
@@ -629,7 +655,8 @@ class _CellNull:
         sides = self._side(exchanged, 1), self._side(exchanged, 0)
         room = self.group.block_bytes, self.group.candidate_bytes
         if self.listed and self.group.lists is not None:
-            return from_lists(self._asked(exchanged), sides, self._rules, self.group.lists, self.group.distances, *room)
+            lists = replace(self.group.lists, length=min(self.list_length, self.group.lists.length))
+            return from_lists(self._asked(exchanged), sides, self._rules, lists, self.group.distances, *room)
         cohorts = Relabelled(self._queries(exchanged), *sides)
         return from_distances(cohorts, self._rules, self.group.distances, *room)
 
@@ -656,8 +683,8 @@ class _CellNull:
 
     def _asked(self, exchanged: _Exchanged) -> np.ndarray:
         """Which of the listed images are queries: eligible new positives, the first of them, shape (B, M), bool."""
-        asked = self._makes_query.take(exchanged.listed_sources)
-        asked &= self._may_ask
+        asked = self._makes_query.take(exchanged.listed_sources[:, : self.first])
+        asked &= self._may_ask[: self.first]
         if self._most < asked.shape[1]:
             asked &= np.cumsum(asked, axis=1, dtype=np.int32) <= self._most
         return asked
@@ -665,7 +692,7 @@ class _CellNull:
     def _queries(self, exchanged: _Exchanged) -> np.ndarray:
         """The queries of each exchange: eligible new positives, in query order, shape (B, Q), int64, −1 for none."""
         if self.listed:
-            queries = np.where(self._asked(exchanged), self.group.first_queries, -1)
+            queries = np.where(self._asked(exchanged), self.group.query_order[: self.first], -1)
         else:
             turns = [
                 _smallest(self._turn.take(exchanged.destinations(self._asker, rows)), self._most)

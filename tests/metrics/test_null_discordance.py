@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from candor_monai.metrics import null_discordance
-from candor_monai.metrics.null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists
+from candor_monai.metrics.null_discordance import (
+    NullLists,
+    Relabelled,
+    Rules,
+    _first_bits,
+    _Members,
+    _packed,
+    from_distances,
+    from_lists,
+)
 
 IMAGES, LISTED, COHORTS = 120, 70, 70
 
@@ -29,9 +38,10 @@ def case(seed: int, share: float, per_patient: int, length: int, grid: bool = Fa
     asked = rng.random((COHORTS, LISTED)) < share
 
     def distances(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        return table[queries[:, :, None], candidates[:, None, :]]
+        same = key[queries][:, :, None] == key[candidates][:, None, :]
+        return np.where(same, np.float32(np.inf), table[queries[:, :, None], candidates[:, None, :]])
 
-    return asked, (drawn[:, :15], drawn[:, 15:]), key, NullLists(images, index, distance), distances
+    return asked, (drawn[:, :15], drawn[:, 15:]), key, NullLists(images, index, distance, length), distances
 
 
 def expected(asked: np.ndarray, sides: tuple, rules: Rules, lists: NullLists, distances) -> tuple[np.ndarray, ...]:
@@ -60,11 +70,45 @@ def test_small_portions_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = Rules(key, True, None, 3)
     wanted = expected(asked, sides, rules, lists, distances)
     monkeypatch.setattr(null_discordance, "_COLUMNS", 7)
+    monkeypatch.setattr(null_discordance, "_IMAGES", 50)
     monkeypatch.setattr(null_discordance, "_PLACES", 30)
+    monkeypatch.setattr(null_discordance, "_WORDS_TOGETHER", 2)
+    monkeypatch.setattr(null_discordance, "_ELEMENTS", 40)
     monkeypatch.setattr(null_discordance, "_LANE_QUERIES", 11)
     for worth in (0, 10**9):
         monkeypatch.setattr(null_discordance, "_WORTH_LANES", worth)
         np.testing.assert_array_equal(from_lists(asked, sides, rules, lists, distances, 10**9, 4), wanted)
+    # A table has one word of the cohorts, then the others.
+    members = _Members(sides, IMAGES, 65 * (IMAGES + 1))
+    np.testing.assert_array_equal(members.words(), _Members(sides, IMAGES, 10**9).words())
+    assert _Members(sides, IMAGES, 63 * (IMAGES + 1)).words() is None
+
+
+@pytest.mark.parametrize("columns", [1, 7, 64, 70, 200])
+@pytest.mark.parametrize("k", [1, 5])
+def test_first_bits_are_those_of_a_loop(columns: int, k: int) -> None:
+    flags = np.random.default_rng(columns).random((90, columns)) < np.linspace(0, 1, 90)[:, None] ** 3
+    expected = [[*(np.flatnonzero(row)[:k] + 30), *[999] * k][:k] for row in flags]
+    np.testing.assert_array_equal(_first_bits(_packed(flags), k, 30, 999).T, expected)
+
+
+@pytest.mark.parametrize("per_patient", [1, 3])
+@pytest.mark.parametrize("equalise", [False, True])
+def test_all_candidates_worked_out_one_by_one(per_patient: int, equalise: bool) -> None:
+    """Each query against its sorted candidates; whoever has fewer than k left is no query."""
+    asked, sides, key, lists, distances = case(5, 0.3, per_patient, 10)
+    found = expected(asked, sides, Rules(key, equalise, None, 14), lists, distances)
+    for cohort, (discordant, kept) in enumerate(zip(*found, strict=True)):
+        count = []
+        for query in lists.images[asked[cohort]]:
+            left = [[image for image in side[cohort] if key[image] != key[query]] for side in sides]
+            for mine, other in ((0, 1), (1, 0)):
+                if equalise and len(left[mine]) == 15 > len(left[other]):
+                    left[mine] = left[mine][:-1]
+            near = [np.sort(distances(query[None, None], np.array([side]))[0, 0])[:14] for side in left]
+            if min(map(len, near)) == 14:
+                count.append(near[1].sum(dtype=np.float64) < near[0].sum(dtype=np.float64))
+        assert (discordant, kept) == (sum(count), len(count))
 
 
 def test_the_lost_last_candidate_is_replaced_by_the_next() -> None:
@@ -72,7 +116,7 @@ def test_the_lost_last_candidate_is_replaced_by_the_next() -> None:
     key = np.array([0, 0, 1, 2, 3, 4])  # the query is image 0; R⁺ = 1, 2; R⁻ = 3, 4
     far = np.float32([np.inf, np.inf, 0.5, 0.6, 0.1, 0.9])
     index = np.argsort(far, kind="stable")[None, :4].astype(np.int32)
-    lists = NullLists(np.array([0]), index, far[index])
+    lists = NullLists(np.array([0]), index, far[index], 4)
     sides = np.array([[1, 2]]), np.array([[3, 4]])
 
     def distances(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:

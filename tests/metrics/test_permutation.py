@@ -146,6 +146,33 @@ def test_large_groups_use_the_first_queries_of_the_sample(monkeypatch: pytest.Mo
         assert len(set(null.values.denominators)) > 1  # the positives among the listed images
 
 
+def test_rare_findings_of_large_groups_ask_more_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists hold all queries where so many are wanted; they answer as all candidates do."""
+    monkeypatch.setattr(permutation, "MAX_LISTED", 40)
+    monkeypatch.setattr(permutation, "_POSITION", 0)  # lists are cheap
+    features, table = cohort(2, images=400, width=40)
+    observations = Observations(**table)
+    options = replace(QUICK, permutations=300)
+    cells = evaluate(features, observations, QUICK).cells
+    asked, walk = [], permutation.from_lists
+
+    def watched(*args):
+        asked.append(args[0].shape[1])
+        return walk(*args)
+
+    monkeypatch.setattr(permutation, "from_lists", watched)
+    lists = permutation_replicates(cells, features, observations, options, early_stop=False)
+    assert min(asked) > 100
+    monkeypatch.setattr(permutation, "_MAX_LIST", 0)
+    seen = len(asked)
+    whole = permutation_replicates(cells, features, observations, options, early_stop=False)
+    assert len(asked) == seen, "no lists"
+    for one, two, cell in zip(lists, whole, cells, strict=True):
+        assert one.values.denominator == len(cell.queries)
+        np.testing.assert_array_equal(one.values.numerators, two.values.numerators)
+        np.testing.assert_array_equal(one.values.denominators, two.values.denominators)
+
+
 @pytest.mark.parametrize("name", ["sample", "patient", "pooled", "boxed"])
 def test_lists_of_large_groups_answer_as_all_candidates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pooled matched groups have several images at a place of the query order: those are asked that have lists."""
