@@ -360,7 +360,9 @@ def _first_bits(words: np.ndarray, k: int, start: int, end: int) -> np.ndarray:
             now[empty] = flat[at[empty]]
             empty = empty[now[empty] == 0]
         below = now - one
-        np.add(number, np.bitwise_count(~now & below), out=found)
+        # The lowest bit that is set is a power of two, whose logarithm a float holds exactly; 0 becomes −1.
+        lowest = (now & ~below).astype(np.float64)
+        np.add(number, np.frexp(lowest)[1] - 1, out=found)
         found[now == 0] = end
         now &= below
     return out
