@@ -212,8 +212,7 @@ def settle_together(
         similarities = np.full((len(request.queries), k), -np.inf)
         found = np.full((len(request.queries), k), -1, np.int64)
         exact = rows.similarities(query_row[at], found_row[at]) if at in apart else settled[places[at]]
-        largest = _largest if k <= FEW else _largest_of_many
-        largest(short.query, found_row[at], exact, order, similarities, found)
+        _largest(short.query, found_row[at], exact, order, similarities, found)
         chosen = exact >= similarities[short.query, -1]
         if at in apart:
             counts.settled += len(exact)
@@ -447,26 +446,7 @@ def _largest(
     similarities: np.ndarray,
     found: np.ndarray,
 ) -> None:
-    """Write the largest of each query into ``similarities`` and ``found``."""
-    k = similarities.shape[1]
-    by = np.lexsort((order[row], -exact, query))
-    query, row, exact = query[by], row[by], exact[by]
-    start = np.searchsorted(query, np.arange(len(similarities)))
-    place = np.arange(len(query)) - start[query]
-    keep = place < k
-    similarities[query[keep], place[keep]] = exact[keep]
-    found[query[keep], place[keep]] = row[keep]
-
-
-def _largest_of_many(
-    query: np.ndarray,
-    row: np.ndarray,
-    exact: np.ndarray,
-    order: np.ndarray,
-    similarities: np.ndarray,
-    found: np.ndarray,
-) -> None:
-    """:func:`_largest` for long lists: a table with a line a query is sorted much faster."""
+    """Write the largest of each query into ``similarities`` and ``found``: a line of a table a query, sorted."""
     k = similarities.shape[1]
     number = np.bincount(query, minlength=len(similarities))
     place = np.arange(len(query)) - np.repeat(np.cumsum(number) - number, number)
@@ -482,8 +462,9 @@ def _largest_of_many(
         values = np.take_along_axis(values, by, axis=1)
         member = np.take_along_axis(member, by, axis=1)
         equal = (values[:, 1:] == values[:, :-1]) & (member[:, 1:] >= 0) & (member[:, :-1] >= 0)
-        for line in np.flatnonzero(equal.any(axis=1)):
-            member[line] = member[line][np.lexsort((order[member[line]], values[line]))]
+        tied = np.flatnonzero(equal.any(axis=1))
+        by = np.lexsort((order[member[tied]], values[tied]), axis=1)
+        member[tied] = np.take_along_axis(member[tied], by, axis=1)
         similarities[first:last], found[first:last] = -values[:, :k], member[:, :k]
 
 

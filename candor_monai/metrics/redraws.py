@@ -11,7 +11,6 @@ sets are searched.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +24,7 @@ from .neighbours import Neighbours, Request
 from .observations import Observations
 from .options import Options
 from .sweep import MANY, union
+from .workers import in_workers
 
 #: Answers requests: (requests, number of neighbours of each) -> neighbours.
 Search = Callable[[Sequence[Request], Sequence[int]], list[Neighbours]]
@@ -189,7 +189,7 @@ class Redraws:
             for label, need in enumerate(needs):
                 if (place, label) in self.alone or self.depth == len(self._members):
                     continue
-                short = np.flatnonzero(self._held(place, label, shared) < _ENOUGH * need)
+                short = np.flatnonzero(self._labelled(place, label, shared)[1].sum(axis=1) < _ENOUGH * need)
                 first = 0
                 while first < len(short):
                     count = min(max(spare // (need * _FOUND_BYTES), 1), len(short) - first)
@@ -215,19 +215,19 @@ class Redraws:
         side = _sides(draw)[label]
         return Request(draw.queries, side, same_code_pairs(self._codes, draw.queries, side))
 
-    def _held(self, place: int, label: int, shared: Neighbours | None) -> np.ndarray:
-        """How many images of a label the lists over all images hold of each query of a finding, shape (Q,)."""
+    def _labelled(self, place: int, label: int, shared: Neighbours | None) -> tuple[np.ndarray, np.ndarray]:
+        """The lists over all images of a finding's queries: places of the images, and whether each has the label.
+
+        Returns:
+            shape (Q, L), int32 and bool; L = 0 where there are none.
+        """
         draw = self._drawn[place]
         if shared is None:
-            return np.zeros(len(draw.queries), np.int64)
-        line = np.searchsorted(self._asked, draw.queries)
-        return self._flags(place, label)[self._place[shared.rows[line]]].sum(axis=1)
-
-    def _flags(self, place: int, label: int) -> np.ndarray:
-        """Whether each image of the group has the label, by its place; the last is no image."""
-        flags = np.zeros(len(self._members) + 1, bool)
-        flags[self._place[_sides(self._drawn[place])[label]]] = True
-        return flags
+            return np.empty((len(draw.queries), 0), np.int32), np.empty((len(draw.queries), 0), bool)
+        has = np.zeros(len(self._members) + 1, bool)  # the last: of no image
+        has[self._place[_sides(draw)[label]]] = True
+        listed = self._place[shared.rows[np.searchsorted(self._asked, draw.queries)]]
+        return listed, has[listed]
 
     def _lists(
         self,
@@ -240,23 +240,21 @@ class Redraws:
         draw = self._drawn[place]
         count, nowhere = len(draw.queries), len(self._members)
         queries, own = alone or (np.empty(0, np.int64), None)
-        number = self._held(place, label, shared)
-        number[queries] = 0
+        listed, has = self._labelled(place, label, shared)
+        has[queries] = False
+        number = has.sum(axis=1)
         width = max(int(number.max(initial=0)), own.rows.shape[1] if own is not None else 0)
         out = _Lists(
             np.full((count, width), nowhere, np.int32),
             np.full((count, width + 1), -np.inf),
             np.full(count, self.depth == len(self._members)),
         )
-        if shared is not None and len(queries) < count:
-            line = np.searchsorted(self._asked, draw.queries)
-            listed = self._place[shared.rows[line]]
-            flags = self._flags(place, label)[listed]
-            flags[queries] = False
-            query, at = np.nonzero(flags)
+        if shared is not None:
+            query, at = np.nonzero(has)
             to = np.arange(len(query)) - np.repeat(np.cumsum(number) - number, number)
             out.place[query, to] = listed[query, at]
-            out.similarity[query, to] = shared.similarities[line[query], at]
+            line = np.searchsorted(self._asked, draw.queries[query])
+            out.similarity[query, to] = shared.similarities[line, at]
         if own is not None:
             out.place[queries, : own.rows.shape[1]] = self._place[own.rows]
             out.similarity[queries, : own.rows.shape[1]] = own.similarities
@@ -274,18 +272,13 @@ class Redraws:
         each = at_once * (_DRAW_BYTES + self._ks[-1] * _NEIGHBOUR_BYTES)
         together = min(max(self._options.memory_bytes // 8 // workers // each, 16), _QUERIES)
 
-        def some(worker: int) -> None:
-            for first in range(worker * at_once, further, workers * at_once):
-                lanes = slice(first, min(first + at_once, further))
-                for n, drawn in self._drawn_together(place, range(lanes.start + 1, lanes.stop + 1), list(margins)):
-                    views = {k: dm[lanes] for k, dm in margins[n].items()}
-                    _read_off(drawn, lists, views, open_[n][lanes], together)
+        def some(first: int) -> None:
+            lanes = slice(first, min(first + at_once, further))
+            for n, drawn in self._drawn_together(place, range(lanes.start + 1, lanes.stop + 1), list(margins)):
+                views = {k: dm[lanes] for k, dm in margins[n].items()}
+                _read_off(drawn, lists, views, open_[n][lanes], together)
 
-        if workers == 1:
-            some(0)
-            return
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(some, range(workers)))
+        list(in_workers(some, range(0, further, at_once)))
 
     def _drawn_together(self, place: int, redraws: range, sizes: Sequence[int]) -> Iterator[tuple[int, _Drawn]]:
         """(n, the candidates of some draws) for each set size."""
