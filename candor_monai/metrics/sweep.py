@@ -427,7 +427,7 @@ def by_query_and_value(
         by = np.lexsort((-value, query))
         return query[by], member[by], value[by]
     top = np.int64(2**room - 1)
-    key = (query << np.int64(shift)) | ((top - bits) << np.int64(spare)) | member
+    key = (query << np.int64(shift)) | ((top - bits.astype(np.int64)) << np.int64(spare)) | member
     key.sort()
     number = top - ((key >> np.int64(spare)) & top)
     return key >> np.int64(shift), key & np.int64(2**spare - 1), number.astype(bits.dtype).view(value.dtype)
