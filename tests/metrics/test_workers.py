@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -47,6 +48,8 @@ def test_the_first_error_ends_the_work(threads, number_of_threads):
     def work(piece: int) -> int:
         if piece == 2:
             raise ValueError("piece 2")
+        if piece > 2:
+            time.sleep(0.001)  # all pieces would take most of a minute: the error is noticed long before
         done.append(piece)
         return piece
 
