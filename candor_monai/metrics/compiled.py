@@ -9,6 +9,7 @@ compiled function calls those of its own module only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numba
@@ -34,8 +35,7 @@ def compiled(function: Function) -> Function:
     6.0
     """
     made: Any = numba.njit(nogil=True, error_model="numpy")(function)
-    try:
+    # RuntimeError: neither beside the module nor in the user's folder can anything be kept.
+    with suppress(RuntimeError):
         made.enable_caching()
-    except RuntimeError:  # neither beside the module nor in the user's folder can anything be kept
-        pass
     return made
