@@ -263,7 +263,7 @@ class Scores:
     ) -> None:
         members = len(part)
         padded = -(-members // GROUP) * GROUP
-        scores = torch.empty((padded, len(queries)), dtype=space.dtype)
+        scores = space.room(padded, len(queries))
         torch.mm(part.matrix, queries.T, out=scores[:members])
         self.ordered = space.dtype != torch.bfloat16
         self.table = (scores if self.ordered else scores.view(torch.int16)).numpy()

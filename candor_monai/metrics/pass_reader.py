@@ -12,6 +12,7 @@ import numpy as np
 
 from . import neighbours as nb
 from .neighbours import Request
+from .score_scan import places_above, taken
 from .score_tables import kth_floor
 from .sweep_space import SweepSpace
 
@@ -59,7 +60,7 @@ class PassReader:
             return
         self._error = error[self._columns]
         rows = self._places[low:high] - start
-        scores = table.ravel().take(rows[:, None] * table.shape[1] + self._columns)
+        scores = taken(table, rows, self._columns)
         if scores.dtype == np.int16:
             nb.flip_negative(scores)
         least = nb.least_score(scores.dtype)
@@ -70,8 +71,7 @@ class PassReader:
             kth = np.partition(np.ascontiguousarray(scores.T), place, axis=1)[:, place]
             known = kth > least
             self._floor[known] = nb.lower_bound(self._space, _values(kth[known]), self._error[known])
-        hit = (scores >= self._limit(scores.dtype)) & (scores > least)
-        member, query = np.divmod(np.flatnonzero(hit), len(self.queries))
+        member, query = places_above(scores, self._limit(scores.dtype))
         self._held.append((query, low + member, scores[member, query]))
         self._number += len(query)
         self._seen += int(high - low)
@@ -110,7 +110,7 @@ class PassReader:
     def _limit(self, dtype: np.dtype) -> np.ndarray:
         """The least score that may reach the floor of its query, by the bound of the candidates so far."""
         known = np.isfinite(self._floor)
-        limit = np.full(len(known), nb.least_score(dtype), dtype)
+        limit = np.full(len(known), _above_least(dtype), dtype)
         limit[known] = nb.floor_to(nb.score_limit(self._space, self._floor[known], self._error[known]), dtype)
         limit[self._lost] = nb.greatest_score(dtype)
         return limit
@@ -125,6 +125,11 @@ class PassReader:
         query, member = query[query >= 0], member[query >= 0]
         by = np.argsort(member, kind="stable")
         return query[by], member[by]
+
+
+def _above_least(dtype: np.dtype) -> float | int:
+    """At most every score, and above what stands for a pair that is left out."""
+    return int(np.iinfo(dtype).min) + 1 if dtype.kind == "i" else float(np.finfo(dtype).min)
 
 
 def _values(ordered: np.ndarray) -> np.ndarray:

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from .compiled import compiled
+
 LANES = 64
-# Pairs computed together.
+# Pairs that a thread computes are a multiple of this.
 _PAIRS = 128
-# So many times as many are halved together.
-_BATCHES = 8
-_NORMS = 1024
 _ROWS = 8192
 
 
@@ -46,57 +45,39 @@ def fixed_order_dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     for name, rows in (("left", left), ("right", right)):
         if rows.dtype != np.float32:
             raise ValueError(f"{name} has dtype {rows.dtype}, not float32")
-    out = np.empty(len(left))
-    _Products(left.shape[1]).fill(out, lambda there: (left[there], right[there]))
+    out, every = np.empty(len(left)), np.arange(len(left))
+    ours, theirs = (_read_only(np.ascontiguousarray(rows)) for rows in (left, right))
+    _write_dots(ours, every, theirs, every, out)
     return out
 
 
-class _Products:
-    """Products of many pairs of rows, in buffers that stay in a second-level cache.
+@compiled
+def _write_dots(ours: np.ndarray, left: np.ndarray, theirs: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+    """Write the product of row ``left[p]`` of ours and row ``right[p]`` of theirs, of each pair p."""
+    width = ours.shape[1]
+    whole = width // LANES * LANES
+    sums = np.empty(LANES)
+    for pair in range(len(out)):
+        one, other = ours[left[pair]], theirs[right[pair]]
+        sums[:] = 0.0
+        for start in range(0, whole, LANES):
+            for lane in range(LANES):
+                sums[lane] += np.float64(one[start + lane]) * np.float64(other[start + lane])
+        for lane in range(width - whole):
+            sums[lane] += np.float64(one[whole + lane]) * np.float64(other[whole + lane])
+        half = LANES
+        while half > 1:
+            half //= 2
+            for lane in range(half):
+                sums[lane] += sums[half + lane]
+        out[pair] = sums[0]
 
-    Element j + 64·p of a row lies in part p and lane j, so that every step is one operation on long vectors: few
-    operations, so that threads seldom wait for the interpreter's lock. What a last part lacks is 0, and changes no sum.
-    """
 
-    def __init__(self, width: int) -> None:
-        self._whole = width // LANES
-        parts = -(-width // LANES)
-        self._left, self._right = np.zeros((2, parts, _PAIRS, LANES))
-        self._sums = np.empty((LANES, _PAIRS * _BATCHES))
-
-    def fill(self, out: np.ndarray, rows: Callable[[slice], tuple[np.ndarray, np.ndarray]]) -> None:
-        """Write the products of all pairs.
-
-        Args:
-            out: shape (pairs,), float64.
-            rows: some pairs -> their rows, each of shape (pairs, d), float32; the left ones (1, d) where they are all
-                the same.
-        """
-        together = self._sums.shape[1]
-        for first in range(0, len(out), together):
-            last = min(first + together, len(out))
-            for start in range(first, last, _PAIRS):
-                there = slice(start, min(start + _PAIRS, last))
-                left, right = rows(there)
-                products = self._spread(right, self._right)
-                np.multiply(self._spread(left, self._left), products, out=products)
-                np.copyto(self._sums[:, start - first : there.stop - first], np.add.reduce(products, axis=0).T)
-            # Halved along the first axis, where each step is one long vector addition.
-            lanes, half = self._sums[:, : last - first], LANES
-            while half > 1:
-                half //= 2
-                np.add(lanes[:half], lanes[half : 2 * half], out=lanes[:half])
-            out[first:last] = lanes[0]
-
-    def _spread(self, rows: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """Rows as float64, shape (parts, rows, lanes)."""
-        count, whole = len(rows), self._whole
-        parts = rows[:, : whole * LANES].reshape(count, whole, LANES)
-        np.copyto(out[:whole, :count], parts.transpose(1, 0, 2))
-        rest = rows.shape[1] - whole * LANES
-        if rest:
-            out[whole, :count, :rest] = rows[:, whole * LANES :]
-        return out[:, :count]
+def _read_only(rows: np.ndarray) -> np.ndarray:
+    """A view that cannot be written to: a compiled loop is made for read-only arrays, and for others anew."""
+    view = rows.view()
+    view.flags.writeable = False
+    return view
 
 
 class FeatureRows:
@@ -127,7 +108,7 @@ class FeatureRows:
         if features.dtype != np.float32:
             raise ValueError(f"{name} has dtype {features.dtype}: float32 is needed")
         # A memory map without its subclass, whose every slice costs microseconds.
-        self.array = np.asarray(features)
+        self.array = _read_only(np.asarray(features))
         #: Norms to a relative 1e-12, shape (N,), float64: for preselection, never for a result.
         self.rough_norms = _checked_norms(features, name)
         self._norms = np.full(len(features), np.nan)
@@ -145,10 +126,10 @@ class FeatureRows:
     def norms(self, rows: np.ndarray) -> np.ndarray:
         """Norms of rows, the root of the dot product with itself in the fixed order, shape of ``rows``, float64."""
         missing = np.unique(rows[np.isnan(self._norms[rows])])
-        for start in range(0, len(missing), _NORMS):
-            part = missing[start : start + _NORMS]
-            taken = self.array[part]
-            self._norms[part] = np.sqrt(fixed_order_dot(taken, taken))
+        if len(missing):
+            squares = np.empty(len(missing))
+            self._fill(squares, missing, missing)
+            self._norms[missing] = np.sqrt(squares)
         return self._norms[rows]
 
     def codes(self, rows: np.ndarray) -> np.ndarray:
@@ -168,26 +149,21 @@ class FeatureRows:
         Returns:
             shape (P,), float64.
         """
-        left = np.asarray(left, np.int64)
-        right = np.asarray(right, np.int64)
+        left = np.ascontiguousarray(left, np.int64)
+        right = np.ascontiguousarray(right, np.int64)
         scale = self.norms(left) * self.norms(right)
         out = np.empty(len(left))
+        self._fill(out, left, right)
+        return out / scale
+
+    def _fill(self, out: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
+        """Write the products of pairs of rows."""
 
         def fill(span: tuple[int, int]) -> None:
-            taken = np.empty((2, _PAIRS, self.dimension), np.float32)
+            some = slice(*span)
+            _write_dots(self.array, left[some], self.array, right[some], out[some])
 
-            def rows(there: slice) -> tuple[np.ndarray, np.ndarray]:
-                one, other = left[span[0] + there.start : span[0] + there.stop], right[span[0] :][there]
-                # Pairs come by query, so that often all of them have the same left row.
-                one = one[:1] if bool((one == one[0]).all()) else one
-                for some, room in zip((one, other), taken, strict=True):
-                    np.take(self.array, some, axis=0, out=room[: len(some)], mode="clip")
-                return taken[0, : len(one)], taken[1, : len(other)]
-
-            _Products(self.dimension).fill(out[span[0] : span[1]], rows)
-
-        in_threads(fill, len(left), _PAIRS)
-        return out / scale
+        in_threads(fill, len(out), _PAIRS)
 
 
 def checked_unit(features: np.ndarray, name: str) -> np.ndarray:
@@ -219,8 +195,8 @@ def unit_rows(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def in_threads(fill: Callable[[tuple[int, int]], None], count: int, block: int) -> None:
     """Call ``fill`` on spans of ``range(count)``, in as many threads as PyTorch uses; short work in one.
 
-    NumPy gives the interpreter's lock back while it computes. Threads that do not wait for each other at every step
-    lose nothing on a busy machine, where parallel operations on small blocks do.
+    NumPy and compiled loops give the interpreter's lock back while they compute. Threads that do not wait for each
+    other at every step lose nothing on a busy machine, where parallel operations on small blocks do.
     """
     workers = torch.get_num_threads()
     share = -(-count // (workers * block)) * block

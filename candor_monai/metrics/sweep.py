@@ -19,6 +19,7 @@ from . import neighbours as nb
 from .neighbours import Counts, Neighbours, Request, Shortlist
 from .options import Options
 from .pass_reader import PassReader
+from .score_scan import places_above
 from .score_tables import ScoreTables, batches, union
 from .similarity import FeatureRows
 from .sweep_space import Operand, SweepSpace, choose_precision
@@ -308,7 +309,7 @@ def _keep(
     number = np.zeros(len(chunk), np.int64)
     error = np.zeros(len(chunk))
     pieces = []
-    scores = torch.empty((_PART, len(chunk)), dtype=space.dtype)
+    scores = space.room(_PART, len(chunk))
     for start in range(0, len(members), _PART):
         part = pool.candidates(members[start : start + _PART])
         np.maximum(error, space.error(part, queries), out=error)
@@ -316,18 +317,9 @@ def _keep(
         counts.scored += table.size
         for reader in readers:
             reader.read(table, start, error)
-        peaks = _peaks(table)
-        hit = np.flatnonzero(peaks >= raw_limit)
-        group, query = np.divmod(hit, len(chunk))
-        member = group[:, None] * nb.GROUP + np.arange(nb.GROUP)
-        np.minimum(member, len(part) - 1, out=member)
-        inside = table[member, query[:, None]]
-        above = inside >= raw_limit[query][:, None]
-        # The last group of a block may be short: its last member is looked at once.
-        above[:, 1:] &= member[:, 1:] > member[:, :-1]
-        which, place = np.nonzero(above)
-        pieces.append((query[which], start + member[which, place], inside[which, place]))
-        number += np.bincount(query[which], minlength=len(chunk))
+        member, query = places_above(table, raw_limit)
+        pieces.append((query, start + member, table[member, query]))
+        number += np.bincount(query, minlength=len(chunk))
         raw_limit[number > 16 * wants[-1]] = most
     query, member, value = (np.concatenate(column) for column in zip(*pieces, strict=True))
     keep = raw_limit[query] != most
@@ -346,7 +338,7 @@ def _limits(
     step = max(1, len(members) // _SAMPLE)
     sample = members[::step]
     part = pool.candidates(sample)
-    table = _raw_scores(part, queries, torch.empty((len(sample), len(queries)), dtype=pool.space.dtype))
+    table = _raw_scores(part, queries, pool.space.room(len(sample), len(queries)))
     counts.scored += table.size
     peaks = np.ascontiguousarray(_peaks(table).T)
     places = [max(0, len(peaks[0]) - max(4, round(want * len(sample) / len(members)))) for want in wants]

@@ -54,8 +54,6 @@ SIZES = {
     "redraws._LANES": (64,),
     "redraws._QUERIES": (1, 7),
     "redraws._ENOUGH": (0.1, 1.0, 5.0),
-    "similarity._BATCHES": (1, 3),
-    "similarity._NORMS": (1, 50),
     "sweep._FEWEST_QUERIES": (1, 9),
     "sweep._KEPT_BYTES": (96, 10**9),
 }
