@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from .compiled import compiled
 from .nearest_lists import NearestLists
 
 _BLOCK = 256
 _LONGER = 4
-_SIDES = np.array([1, 2], np.uint8)[:, None, None]
 
 
 class Halves:
@@ -91,24 +91,49 @@ class Halves:
         distance: np.ndarray,
         padded: np.ndarray,
     ) -> None:
-        limit = self.neighbours.astype(np.min_scalar_type(self.full))  # one byte for the usual k: it is walked often
+        limit = self.neighbours.astype(np.min_scalar_type(self.full))  # one byte for the usual k
         shape = (len(which), padded.shape[1])
         counts, sums = np.zeros((2, *shape), limit.dtype), np.zeros((2, *shape), np.float32)
-        product = np.empty_like(sums)
         near = np.where(np.isfinite(distance), distance, 0).astype(np.float32)
-        for column in range(index.shape[1]):
-            taken = padded[index[:, column]][None] == _SIDES
-            taken &= counts < limit
-            counts += taken
-            sums += np.multiply(taken, near[:, column, None], out=product)
-            if column % 4 == 3 and bool((counts >= limit).all()):
-                break
+        _add_nearest(index, near, padded, limit, counts, sums)
         short = (counts < limit).any(axis=(0, 2)) & (index.shape[1] < len(lists)) & (index[:, -1] < len(lists))
         with np.errstate(invalid="ignore", divide="ignore"):
             out[:, which] = np.where(counts > 0, sums / counts, np.inf)
         if short.any():
             again = which[short]
             self._fill(out, again, lists, *lists.longer(again, index.shape[1] * _LONGER), padded)
+
+
+@compiled
+def _add_nearest(
+    index: np.ndarray, near: np.ndarray, half: np.ndarray, limit: np.ndarray, counts: np.ndarray, sums: np.ndarray
+) -> None:
+    """Count the nearest members of either half in every split, and add up their distances, nearest first.
+
+    Args:
+        index: candidates of each query, nearest first, shape (Q, L), int64.
+        near: their distances, shape (Q, L), float32.
+        half: half of each candidate in each split, shape (candidates, B), uint8: 1, 2, or 0 for neither.
+        limit: neighbours, shape (B,).
+        counts, sums: written, shape (2, Q, B), as ``limit`` and float32; zero at first.
+    """
+    splits = len(limit)
+    for query in range(len(index)):
+        for place in range(index.shape[1]):
+            member, distance = half[index[query, place]], near[query, place]
+            for side in range(2):
+                count, total = counts[side, query], sums[side, query]
+                # Nothing is decided inside, so that the loop is made of vector instructions.
+                for split in range(splits):
+                    take = (member[split] == side + 1) & (count[split] < limit[split])
+                    count[split] += take
+                    total[split] += np.float32(take) * distance
+            if place % 4 == 3:
+                left = False
+                for split in range(splits):
+                    left = left | (counts[0, query, split] < limit[split]) | (counts[1, query, split] < limit[split])
+                if not left:
+                    break
 
 
 def _cut(half: np.ndarray, size: np.ndarray) -> np.ndarray:
