@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -26,8 +26,11 @@ from .resampling import (
     resample_mean,
     weighted_mean_replicates,
 )
+from .similarity import FeatureRows
 from .total_interval import (
     SplitReplicates,
+    cell_lists,
+    lists_bytes,
     pool_splits,
     split_bits,
     total_interval,
@@ -55,7 +58,7 @@ class Companions:
 
 
 def cell_companions(
-    features: Any,
+    rows: FeatureRows,
     observations: Observations,
     options: Options,
     cells: Sequence[Cell],
@@ -65,7 +68,7 @@ def cell_companions(
     """Companions of every cell, in order; empty where nothing can be estimated.
 
     Args:
-        features: the stored rows.
+        rows: the features.
         observations: the cohort.
         options: ``resamples``, ``total_interval`` and ``permutation_test`` say which are made.
         cells: from the exact engine.
@@ -79,11 +82,11 @@ def cell_companions(
             for made in _resampled(observations, options, list(members))
         ]
     with clock("total interval"):
-        splits = total_splits(features, observations, options, cells)
+        splits = total_splits(rows, observations, options, cells)
     nulls: Sequence[NullReplicates | None] = [None] * len(cells)
     if options.permutation_test and options.permutations:
         with clock("permutation test"):
-            nulls = permutation_replicates(cells, features, observations, options, exchange)
+            nulls = permutation_replicates(cells, rows.array, observations, options, exchange)
     patients = [len(np.unique(observations.units[cell.queries[cell.own]])) for cell in cells]
     return [Companions(*items) for items in zip(replicates, splits, nulls, patients, strict=True)]
 
@@ -151,32 +154,49 @@ def write_q(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def total_splits(
-    features: Any, observations: Observations, options: Options, cells: Sequence[Cell]
+    rows: FeatureRows, observations: Observations, options: Options, cells: Sequence[Cell]
 ) -> list[dict[str, SplitReplicates]]:
     """What D and the margin AUROC of every cell are in halves of the patients; empty where nothing can be estimated.
 
     Args:
-        features: the stored rows, shape (N, d), float32.
+        rows: the features.
         observations: the cohort.
         options: of the evaluation.
         cells: from the exact engine.
     """
     if not options.total_interval:
         return [{} for _ in cells]
+    units, order = observations.units, observations.order
     bits = split_bits(observations.unit_names.tolist(), options.seed)
     rank = keyed_hash(observations.digests, "scored in halves", options.seed)
-    same = options.by_patient
-    out: list[dict[str, SplitReplicates]] = []
-    for cell in cells:
-        made = {}
-        if cell.status != "insufficient":
-            made["D"] = total_replicates(cell, features, observations.units, bits, options.k, same)
+    how = options.k, options.by_patient
+    out: list[dict[str, SplitReplicates]] = [{} for _ in cells]
+    for places in _listed_together(cells, options):
+        some = [cells[place] for place in places]
+        for place, cell, lists in zip(places, some, cell_lists(rows, some, units, rank, order, options), strict=True):
+            out[place]["D"] = total_replicates(cell, rows.array, units, bits, *how, lists=lists)
             if cell.margin is not None:
-                made["margin_auroc"] = total_margin_replicates(
-                    cell, features, observations.units, bits, rank, options.k, same
+                out[place]["margin_auroc"] = total_margin_replicates(
+                    cell, rows.array, units, bits, rank, *how, lists=lists
                 )
-        out.append(made)
     return out
+
+
+def _listed_together(cells: Sequence[Cell], options: Options) -> Iterator[list[int]]:
+    """Places of cells of one group, as many as a quarter of the memory holds the lists of."""
+    batch: list[int] = []
+    spare = room = options.memory_bytes // 4
+    for place, cell in enumerate(cells):
+        if cell.status == "insufficient":
+            continue
+        need = lists_bytes(cell, options.k)
+        if batch and (need > spare or cells[batch[-1]].group != cell.group):
+            yield batch
+            batch, spare = [], room
+        batch.append(place)
+        spare -= need
+    if batch:
+        yield batch
 
 
 def _resampled(observations: Observations, options: Options, cells: Sequence[Cell]) -> list[dict[str, Replicates]]:

@@ -178,7 +178,7 @@ def score_groups(
         with clock("margin sweep"):
             scores = margin_scores(rows, observations, options, cells, counts)
             cells = [replace(cell, margin=score) for cell, score in zip(cells, scores, strict=True)]
-    companions = cell_companions(rows.array, observations, options, cells, clock, exchange)
+    companions = cell_companions(rows, observations, options, cells, clock, exchange)
     return Scored(cells, companions, points, counts, clock.seconds)
 
 

@@ -4,86 +4,116 @@ The inference code asks again and again for the k nearest members of some subset
 A short sorted list of the nearest candidates answers nearly always; the few queries whose list runs
 out get a longer one, up to all candidates, so the answer is never approximate.
 
-Distances are half the squared distance of the normalised rows, 1 − cosine, formed in float64 and kept in
-float32: features packed in a cone keep their differences, and the last bits of a matrix product, which
-depend on the number of threads and on what is computed beside, are rounded away. A copy's distance is all last bits:
-what is below `SAME` is 0, so that copies on both sides of a query tie as they do in the exact measure.
+Distances are 1 − similarity (:mod:`.similarity`), formed in float64 and kept in float32: features packed in a cone keep
+their differences. A copy's distance is all last bits: what is below `SAME` is 0, so that copies on both sides of a
+query are equally far.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
+
 import numpy as np
-import torch
 
 from .draw import same_code_pairs
-from .similarity import unit_rows
+from .neighbours import Counts, Neighbours, Request
+from .options import Options
+from .similarity import FeatureRows
+from .sweep import search
 
-# Distances of rows that differ in the last bits of float32 are smaller, and so are the errors of a product in float64.
+# Distances of rows that differ in the last bits of float32 are smaller, and so are the errors of a similarity.
 SAME = 1e-12
-_BLOCK = 1024
 
 
 class NearestLists:
     """Sorted lists of the nearest candidates of each query.
 
     Args:
-        features: the stored rows, shape (N, d).
-        queries: rows of the queries, shape (Q,), int64.
-        candidates: rows of the candidates, shape (n,), int64.
+        rows: the features.
+        request: queries, candidates, and who is left out.
+        found: the nearest of each query: what :func:`.sweep.search` answers to the request.
         units: code of each image's patient, shape (N,), int64.
-        same_patient: leave all images of the query's patient out; else only the query itself.
-        length: candidates in the first lists.
+        order: place of each image among equally near ones, shape (N,), int64.
+        options: `precision` and `memory_bytes` are used where longer lists are looked for.
 
     Attributes:
-        index: positions in `candidates`, nearest first, shape (Q, m), int64; n where fewer are left.
+        index: positions in the candidates, nearest first, shape (Q, m), int64; n where fewer are left.
         distance: 1 − cosine, shape (Q, m), float32; infinite where fewer are left.
     """
 
     def __init__(
         self,
-        features: np.ndarray,
-        queries: np.ndarray,
-        candidates: np.ndarray,
+        rows: FeatureRows,
+        request: Request,
+        found: Neighbours,
         units: np.ndarray,
-        same_patient: bool,
-        length: int,
+        order: np.ndarray,
+        options: Options,
     ) -> None:
-        self._candidates = candidates
-        self._queries = queries
-        self._units = units
-        self._key = units if same_patient else np.arange(len(units))
-        base = unit_rows(features, candidates)
-        self._centre = base.mean(axis=0)
-        self._base = torch.from_numpy(base - self._centre)
-        self._half = 0.5 * (self._base * self._base).sum(dim=1)
-        self._features = features
-        self.index, self.distance = self.longer(np.arange(len(queries)), length)
+        self._rows, self._request, self._units, self._order, self._options = rows, request, units, order, options
+        self.index, self.distance = self._read(found)
 
     def __len__(self) -> int:
-        return len(self._candidates)
+        return len(self._request.candidates)
 
     def units_of_nearest(self, k: int) -> np.ndarray:
         """Units of the k nearest candidates of all queries, flat, int64; those that are left out are missing."""
         index = self.index[:, :k]
-        return self._units[self._candidates[index[index < len(self)]]]
+        return self._units[self._request.candidates[index[index < len(self)]]]
 
     def longer(self, which: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """`index` and `distance` of some queries (positions in `queries`), with lists of the given length."""
-        length = min(length, len(self))
-        index = np.empty((len(which), length), np.int64)
-        distance = np.empty((len(which), length), np.float32)
-        for start in range(0, len(which), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            rows = self._queries[which[part]]
-            point = torch.from_numpy(unit_rows(self._features, rows) - self._centre)
-            product = torch.addmm(self._half[None, :], point, self._base.T, alpha=-1)
-            product += 0.5 * (point * point).sum(dim=1, keepdim=True)
-            far = product.to(torch.float32)
-            far[far < SAME] = 0.0
-            query, candidate = same_code_pairs(self._key, rows, self._candidates)
-            far[torch.from_numpy(query), torch.from_numpy(candidate)] = torch.inf
-            value, place = torch.topk(far, length, dim=1, largest=False)
-            distance[part] = value.numpy()
-            index[part] = place.numpy()
-        index[np.isinf(distance)] = len(self)
+        """`index` and `distance` of some queries (their positions, ascending), with lists of the given length."""
+        request, length = self._request.of_queries(which), min(length, len(self))
+        return self._read(search(self._rows, [request], length, self._order, self._options, Counts())[0])
+
+    def of(self, queries: np.ndarray) -> NearestLists:
+        """The lists of some of the queries: their rows, distinct, int64, in the order that is wanted."""
+        by = np.argsort(self._request.queries)
+        which = by[np.searchsorted(self._request.queries, queries, sorter=by)]
+        part = copy(self)
+        part._request = self._request.of_queries(which)
+        part.index, part.distance = self.index[which], self.distance[which]
+        return part
+
+    def _read(self, found: Neighbours) -> tuple[np.ndarray, np.ndarray]:
+        by = np.argsort(self._request.candidates)
+        at = np.searchsorted(self._request.candidates, found.rows, sorter=by)
+        index = by[np.minimum(at, len(by) - 1)]
+        distance = (1 - found.similarities).astype(np.float32)
+        distance[distance < SAME] = 0.0
+        missing = found.rows < 0
+        index[missing], distance[missing] = len(self), np.inf
         return index, distance
+
+
+def nearest_lists(
+    rows: FeatureRows,
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]],
+    units: np.ndarray,
+    same_patient: bool,
+    length: int,
+    order: np.ndarray | None = None,
+    options: Options | None = None,
+) -> list[NearestLists]:
+    """Lists of several sets of queries and candidates, whose images are scored once for all of them.
+
+    Args:
+        rows: the features.
+        pairs: (queries, candidates) of each: rows, int64, both distinct.
+        units: code of each image's patient, shape (N,), int64.
+        same_patient: leave all images of the query's patient out; else only the query itself.
+        length: candidates in the lists.
+        order: place of each image among equally near ones, shape (N,), int64; None: its row.
+        options: `precision` and `memory_bytes` are used; None: the defaults.
+    """
+    options = options or Options()
+    order = np.arange(len(rows)) if order is None else order
+    codes = units if same_patient else np.arange(len(rows))
+    requests = [Request(asked, members, same_code_pairs(codes, asked, members)) for asked, members in pairs]
+    lengths = [min(length, len(members)) for _, members in pairs]
+    answers = search(rows, requests, lengths, order, options, Counts())
+    return [
+        NearestLists(rows, request, found, units, order, options)
+        for request, found in zip(requests, answers, strict=True)
+    ]

@@ -43,7 +43,7 @@ class Request:
     )
 
     def of_queries(self, only: np.ndarray) -> Request:
-        """The request of some of its queries: their places, ascending, int64."""
+        """The request of some of its queries: their places, int64."""
         place = np.full(len(self.queries), -1)
         place[only] = np.arange(len(only))
         inside = place[self.excluded[0]] >= 0

@@ -25,9 +25,11 @@ from scipy import stats
 
 from .cells import Cell
 from .half_samples import Halves
-from .nearest_lists import NearestLists
+from .nearest_lists import NearestLists, nearest_lists
+from .options import Options
 from .resampling import MIN_POSITIVE_PATIENTS, Interval, uniform_bits
 from .roc import auroc
+from .similarity import FeatureRows
 
 SPLITS = 400
 HUB_SHARE = 0.15
@@ -35,6 +37,8 @@ MAX_SCORED = 500
 MARGIN_SPLITS = 200
 # Scores of several splits that are put in order at once: 5 arrays of 8 bytes each are held.
 _ORDERED = 100_000
+# Bytes of a listed candidate, at their peak.
+_LISTED_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,10 @@ def split_bits(unit_names: Sequence[str], seed: int, splits: int = SPLITS) -> np
     return uniform_bits(unit_names, ("halves", seed), splits)
 
 
+#: Lists of the nearest drawn positives and negatives of images of a cell.
+Lists = Sequence[NearestLists]
+
+
 def total_replicates(
     cell: Cell,
     features: np.ndarray,
@@ -113,6 +121,7 @@ def total_replicates(
     bits: np.ndarray,
     k: int = 5,
     same_patient: bool = True,
+    lists: Lists | None = None,
 ) -> SplitReplicates:
     """D of one cell in both halves of every split.
 
@@ -123,12 +132,13 @@ def total_replicates(
         bits: from `split_bits`, row u for unit u, shape (U, B).
         k: neighbours a side.
         same_patient: leave the query's patient out of its candidates (`sets="patient"`); else only its own image.
+        lists: of `cell_lists`, where several calls share them; `features` are not looked at then.
     """
     rows, discordant = cell.queries[cell.own], cell.discordant[cell.own]
     estimate = float(discordant.mean()) if len(rows) else None
     if estimate is None or not cell.n:
         return _without(estimate, len(rows), bits.shape[1], cell.reason or "no query")
-    halves, lists = _prepared(cell, rows, features, units, bits, k, same_patient)
+    halves, lists = _prepared(cell, rows, features, units, bits, k, same_patient, lists)
     near = [
         halves.mean_distance(lists[0], halves.positive_half),
         halves.mean_distance(lists[1], halves.negative_half),
@@ -151,6 +161,7 @@ def total_margin_replicates(
     k: int = 5,
     same_patient: bool = True,
     max_scored: int = MAX_SCORED,
+    lists: Lists | None = None,
 ) -> SplitReplicates:
     """The margin classifier's AUROC of one cell in both halves of every split.
 
@@ -159,7 +170,7 @@ def total_margin_replicates(
     images' own is scaled to all of them, by the ratio of the two conditional variances (DeLong, by patient).
 
     Args:
-        cell, features, units, bits, k, same_patient: as in `total_replicates`.
+        cell, features, units, bits, k, same_patient, lists: as in `total_replicates`.
         rank: a random number of each image that knows nothing of labels, shape (N,).
         max_scored: images of each label that are scored.
     """
@@ -168,14 +179,9 @@ def total_margin_replicates(
     estimate, weight = auroc(scores, label), float(cell.own.sum())
     if estimate is None or not weight:
         return _without(estimate, weight, bits.shape[1], cell.reason or "no margin classifier")
-    chosen = np.concatenate(
-        [
-            one[np.argsort(rank[everything[one]], kind="stable")[:max_scored]]
-            for one in map(np.flatnonzero, (label, ~label))
-        ]
-    )
+    chosen = _scored_in_splits(label, rank[everything], max_scored)
     rows, positive = everything[chosen], label[chosen]
-    halves, lists = _prepared(cell, rows, features, units, bits, k, same_patient)
+    halves, lists = _prepared(cell, rows, features, units, bits, k, same_patient, lists)
     with np.errstate(invalid="ignore"):  # a half without candidates of either kind: undefined, and left out below
         near = halves.mean_distance(lists[1], halves.negative_half)
         near -= halves.mean_distance(lists[0], halves.positive_half)
@@ -190,6 +196,39 @@ def total_margin_replicates(
         part = auroc_variance(scores[chosen], positive, units[rows])
         thinned = min(auroc_variance(scores, label, units[everything]) / part, 1.0) if part > 0 else 1.0
     return replace(made, weight=weight, thinned=thinned, negatives=len(np.unique(units[cell.rows_neg])))
+
+
+def cell_lists(
+    rows: FeatureRows,
+    cells: Sequence[Cell],
+    units: np.ndarray,
+    rank: np.ndarray,
+    order: np.ndarray,
+    options: Options,
+) -> list[Lists]:
+    """Lists of the images of cells of one group that the splits ask for, scored once for all cells.
+
+    Args:
+        rows: the features.
+        cells: from the exact engine, with queries.
+        units: code of each image's patient, shape (N,), int64.
+        rank: as in `total_margin_replicates`.
+        order: place of each image among equally near ones, shape (N,), int64.
+        options: of the evaluation.
+    """
+    pairs = []
+    for cell in cells:
+        _, label, everything = cell.scored
+        scored = everything[_scored_in_splits(label, rank[everything], MAX_SCORED)]
+        asked = np.union1d(cell.queries[cell.own], scored)
+        pairs += [(asked, cell.cand_pos), (asked, cell.cand_neg)]
+    lists = nearest_lists(rows, pairs, units, options.by_patient, _length(options.k), order, options)
+    return [lists[first : first + 2] for first in range(0, len(lists), 2)]
+
+
+def lists_bytes(cell: Cell, k: int) -> int:
+    """About how many bytes the lists of a cell take while they are looked for."""
+    return 2 * (int(cell.own.sum()) + 2 * MAX_SCORED) * _length(k) * _LISTED_BYTES
 
 
 def pool_splits(parts: Sequence[SplitReplicates]) -> SplitReplicates:
@@ -422,22 +461,40 @@ def _without(estimate: float | None, weight: float, splits: int, reason: str) ->
     return SplitReplicates(estimate, float(weight), table, below, codes, none, none, none, 0, 0.0, reason=reason)
 
 
+def _scored_in_splits(label: np.ndarray, rank: np.ndarray, most: int) -> np.ndarray:
+    """Places of the images that are scored in the splits: of positives, then of negatives, the first by rank."""
+    return np.concatenate(
+        [one[np.argsort(rank[one], kind="stable")[:most]] for one in map(np.flatnonzero, (label, ~label))]
+    )
+
+
+def _length(k: int) -> int:
+    """Of lists that hold k candidates of either half nearly always."""
+    return 6 * k + 6
+
+
 def _prepared(
-    cell: Cell, rows: np.ndarray, features: np.ndarray, units: np.ndarray, bits: np.ndarray, k: int, same_patient: bool
-) -> tuple[Halves, list[NearestLists]]:
+    cell: Cell,
+    rows: np.ndarray,
+    features: np.ndarray,
+    units: np.ndarray,
+    bits: np.ndarray,
+    k: int,
+    same_patient: bool,
+    lists: Lists | None,
+) -> tuple[Halves, Lists]:
     halves = Halves(bits, units[cell.cand_pos], units[cell.cand_neg], units[rows], k)
-    lists = [
-        NearestLists(features, rows, side, units, same_patient, length=6 * k + 6)
-        for side in (cell.cand_pos, cell.cand_neg)
-    ]
-    return halves, lists
+    if lists is not None:
+        return halves, [one.of(rows) for one in lists]
+    pairs = [(rows, side) for side in (cell.cand_pos, cell.cand_neg)]
+    return halves, nearest_lists(FeatureRows(features), pairs, units, same_patient, _length(k))
 
 
 def _replicates(
     rows: np.ndarray,
     units: np.ndarray,
     halves: Halves,
-    lists: list[NearestLists],
+    lists: Lists,
     estimate: float | None,
     numerators: np.ndarray,
     denominators: np.ndarray,

@@ -63,7 +63,9 @@ def main() -> None:
     for redraws in arguments.redraws:
         options = replace(OPTIONS, redraws=redraws)
         report(f"the same with {redraws} draws", measured(partial(swept, features, seen, options)), base)
-    report("total interval of D", measured(lambda: total_splits(features, seen, OPTIONS, base.value)), base)
+    report(
+        "total interval of D", measured(lambda: total_splits(FeatureRows(features), seen, OPTIONS, base.value)), base
+    )
     if arguments.permutations:
         options = replace(OPTIONS, permutations=arguments.permutations)
         test = measured(lambda: permutation_replicates(base.value, features, seen, options, early_stop=False))

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import stats
 
 from candor_monai.metrics.comparison import conditional_difference, total_difference
-from candor_monai.metrics.nearest_lists import NearestLists
+from candor_monai.metrics.nearest_lists import nearest_lists
 from candor_monai.metrics.resampling import (
     Replicates,
     auroc_replicates,
@@ -33,6 +33,7 @@ from candor_monai.metrics.resampling import (
     resample_mean,
     weighted_mean_replicates,
 )
+from candor_monai.metrics.similarity import FeatureRows
 from candor_monai.metrics.total_interval import (
     SplitReplicates,
     pool_splits,
@@ -99,10 +100,9 @@ def _replicates(
 def _margin(cohort: SimulatedCohort, k: int, same_patient: bool) -> np.ndarray:
     cell = cohort.cells[0]
     rows = np.concatenate([cell.rows_pos, cell.rows_neg])
-    near = [
-        NearestLists(cohort.features, rows, side, cohort.units, same_patient, k).distance.mean(axis=1)
-        for side in (cell.cand_pos, cell.cand_neg)
-    ]
+    pairs = [(rows, side) for side in (cell.cand_pos, cell.cand_neg)]
+    lists = nearest_lists(FeatureRows(cohort.features), pairs, cohort.units, same_patient, k)
+    near = [one.distance.mean(axis=1) for one in lists]
     return (near[1] - near[0]).astype(np.float64)
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from candor_monai.metrics.half_samples import Halves
-from candor_monai.metrics.nearest_lists import NearestLists
+from candor_monai.metrics.nearest_lists import nearest_lists
 from candor_monai.metrics.resampling import uniform_bits
+from candor_monai.metrics.similarity import FeatureRows
 from tests.metrics.inference_cases import gaussian_cell
 
 
@@ -39,7 +40,7 @@ def test_mean_distance_equals_a_loop(k: int, images_per_patient: int) -> None:
     bits = uniform_bits([str(i) for i in range(84)], ("test",), 30)
     halves = Halves(bits, units[cell.cand_pos], units[cell.cand_neg], units[cell.queries], k)
     # Lists of three run out at once and have to be made longer.
-    lists = NearestLists(features, cell.queries, cell.cand_neg, units, True, length=3)
+    (lists,) = nearest_lists(FeatureRows(features), [(cell.queries, cell.cand_neg)], units, True, 3)
     found = halves.mean_distance(lists, halves.negative_half)
     index, distance = lists.longer(np.arange(len(cell.queries)), len(cell.cand_neg))
     for side in (1, 2):
@@ -60,7 +61,7 @@ def test_more_neighbours_than_a_byte_counts() -> None:
     bits = uniform_bits([str(i) for i in range(720)], ("test",), 2)
     halves = Halves(bits, units[cell.rows_neg], units[cell.cand_neg], units[cell.queries], 300)
     assert halves.neighbours.tolist() == [300, 300]
-    lists = NearestLists(features, cell.queries, cell.cand_neg, units, True, length=700)
+    (lists,) = nearest_lists(FeatureRows(features), [(cell.queries, cell.cand_neg)], units, True, 700)
     found = halves.mean_distance(lists, halves.negative_half)
     for side in (1, 2):
         inside = halves.negative_half[lists.index[0], 0] == side
