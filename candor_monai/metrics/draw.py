@@ -245,7 +245,7 @@ def candidate_sets(
     reason = _too_few(observations, options, n, len(rows_pos), len(rows_neg))
     if reason is not None:
         return rows_pos[:0], rows_neg[:0], reason
-    pos, neg = _DrawnSets(observations, options, (rows_pos, rows_neg), (finding, group), n)[0]
+    pos, neg = DrawnSets(observations, options, (rows_pos, rows_neg), (finding, group), n)[0]
     return pos, neg, None
 
 
@@ -287,7 +287,7 @@ def _draw(
         reason = f"no query ({options.queries})"
     sets: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     if reason is None:
-        sets = _DrawnSets(observations, options, (rows_pos, rows_neg), (finding, group), n)
+        sets = DrawnSets(observations, options, (rows_pos, rows_neg), (finding, group), n)
     else:
         queries = queries[:0]
     return Draw(finding, group, rows_pos, rows_neg, sets, queries, label[queries], reason)
@@ -321,7 +321,7 @@ def _too_few(observations: Observations, options: Options, n: int, positives: in
     return None
 
 
-class _DrawnSets(Sequence[tuple[np.ndarray, np.ndarray]]):
+class DrawnSets(Sequence[tuple[np.ndarray, np.ndarray]]):
     """(R⁺, R⁻) of each draw. The first is kept; a thousand further ones of many findings would fill the memory.
 
     The first is ranked by the keyed hash of (seed, task, finding, group, 0, image id). The further ones are ranked by a
@@ -340,8 +340,8 @@ class _DrawnSets(Sequence[tuple[np.ndarray, np.ndarray]]):
         self._sides = sides
         self._ranks: list[KeyedRanks] | None = None
         key = ("draw", *draw_key(observations, options, *cell, 0))
-        first = [partial(_keyed_first, observations.digests[rows], key) for rows in sides]
-        self._kept = self._first_units(sides[0], first[0]), self._first_units(sides[1], first[1])
+        pos, neg = (self._first_units(partial(_keyed_first, observations, rows, key), len(rows)) for rows in sides)
+        self._kept = pos, neg
 
     def __len__(self) -> int:
         return self._options.redraws
@@ -351,37 +351,49 @@ class _DrawnSets(Sequence[tuple[np.ndarray, np.ndarray]]):
             raise IndexError(f"there are {len(self)} draws, not {redraw + 1}")
         if not redraw:
             return self._kept
-        if self._ranks is None:
-            key = ("further draws", *draw_key(self._observations, self._options, *self._cell, 0)[:-1])
-            self._ranks = [KeyedRanks(self._observations.digests[rows], *key) for rows in self._sides]
-        pos, neg = (
-            self._first_units(rows, partial(ranks.first, number=redraw))
-            for rows, ranks in zip(self._sides, self._ranks, strict=True)
-        )
+        pos, neg = (self._first_units(partial(ranks.first, number=redraw), len(ranks)) for ranks in self.further())
         return pos, neg
 
-    def _first_units(self, rows: np.ndarray, first: Callable[[int], np.ndarray]) -> np.ndarray:
+    def unordered(self, redraw: int) -> tuple[np.ndarray, np.ndarray]:
+        """The images of the sets of a further draw, in any order: for less, where thousands are drawn.
+
+        Args:
+            redraw: number of the draw, at least 1.
+        """
+        if self._options.sets != "image":
+            return self[redraw]
+        pos, neg = (ranks.first_unordered(self._n, redraw) for ranks in self.further())
+        return pos, neg
+
+    def further(self) -> list[KeyedRanks]:
+        """What the further draws of each side share; call it once before several threads ask for draws."""
+        if self._ranks is None:
+            key = ("further draws", *draw_key(self._observations, self._options, *self._cell, 0)[:-1])
+            self._ranks = [KeyedRanks(self._observations.digests[rows], *key, items=rows) for rows in self._sides]
+        return self._ranks
+
+    def _first_units(self, first: Callable[[int], np.ndarray], images: int) -> np.ndarray:
         """The first n images, or the first images of the first n patients, in the order of a draw.
 
         Args:
-            rows: images of one label.
-            first: number -> places among them of the first so many in the order of the draw.
+            first: number -> the first so many images of one label in the order of the draw.
+            images: of that label.
         """
         n = self._n
         if self._options.sets == "image":
-            return rows[first(n)]
+            return first(n)
         units = self._observations.units
         length = 2 * n
         while True:
-            ranked = rows[first(length)]
+            ranked = first(length)
             ranked = ranked[first_of_code(units[ranked], len(self._observations.unit_names))]
-            if len(ranked) >= n or length >= len(rows):
+            if len(ranked) >= n or length >= images:
                 return ranked[:n]
             length *= 2
 
 
-def _keyed_first(digests: np.ndarray, key: tuple[str | int, ...], count: int) -> np.ndarray:
-    return keyed_first(digests, count, *key)
+def _keyed_first(observations: Observations, rows: np.ndarray, key: tuple[str | int, ...], count: int) -> np.ndarray:
+    return rows[keyed_first(observations.digests[rows], count, *key)]
 
 
 def first_of_code(codes: np.ndarray, count: int) -> np.ndarray:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .compiled import compiled
+
 #: Step of the counter of a SplitMix64 stream.
 STEP = np.uint64(0x9E3779B97F4A7C15)
 _BLOCK = 16384
-# Threads that rank seldom wait for each other between such long operations.
-_WIDE = 2**17
 
 
 def id_digests(ids: Sequence[str] | np.ndarray) -> np.ndarray:
@@ -139,6 +139,7 @@ class KeyedRanks:
     Args:
         ids: N text ids, or their digests.
         key: see :func:`keyed_hash`.
+        items: what is answered in place of each id, shape (N,), int64; None: its position.
 
     >>> ranks = KeyedRanks([f"image {i}" for i in range(100)], "draws", 1)
     >>> bool((ranks.first(7, 3) == ranks.first(100, 3)[:7]).all())
@@ -147,51 +148,120 @@ class KeyedRanks:
     True
     """
 
-    def __init__(self, ids: Sequence[str] | np.ndarray, *key: str | int) -> None:
+    def __init__(self, ids: Sequence[str] | np.ndarray, *key: str | int, items: np.ndarray | None = None) -> None:
         digests = _as_digests(ids)
-        self._place = np.lexsort((digests[:, 1], digests[:, 0]))
-        hashes = keyed_hash(digests[self._place], *key)
+        by = np.lexsort((digests[:, 1], digests[:, 0]))
+        hashes = keyed_hash(digests[by], *key)
+        self._items = by if items is None else items[by]
         self._high = (hashes >> np.uint64(32)).astype(np.uint32)
         self._low = hashes.astype(np.uint32)
 
     def __len__(self) -> int:
-        return len(self._place)
+        return len(self._items)
 
     def first(self, count: int, number: int) -> np.ndarray:
-        """Positions of the first ids of one ranking.
+        """The first ids of one ranking, in its order.
 
         Args:
             count: how many; more than N gives all.
             number: of the ranking, below 2³².
 
         Returns:
-            shape (min(count, N),), int64.
+            their positions, or items, shape (min(count, N),), int64.
         """
-        count = min(count, len(self))
-        share = (count + 5 * np.sqrt(count) + 5) / max(len(self), 1)
-        found = self._below(int(share * 2**32), number) if share < 0.5 else np.empty(0, np.uint64)
-        if len(found) < count:
-            found = self._below(2**32, number)
+        found = self._near(count, number)
         found.sort()
-        return self._place[(found[:count] & np.uint64(0xFFFFFFFF)).astype(np.int64)]
+        return self._first(found, min(count, len(self)) - 1)
 
-    def _below(self, limit: int, number: int) -> np.ndarray:
-        """The mixed numbers below a limit, each with the place of its id behind it, uint64."""
+    def first_unordered(self, count: int, number: int) -> np.ndarray:
+        """The same ids as :meth:`first`, by their digests: for less, where only their set is wanted."""
+        found = self._near(count, number)
+        last = min(count, len(self)) - 1
+        if last < 0:
+            return self._first(found, last)
+        return self._first(found, last, np.partition(found, last)[last])
+
+    def _first(self, found: np.ndarray, last: int, limit: np.uint64 | None = None) -> np.ndarray:
+        """Items of the mixed numbers up to a limit, or to that in place ``last``, in the order given."""
+        out = np.empty(last + 1, np.int64)
+        if last >= 0:
+            _take_up_to(found, found[last] if limit is None else limit, self._items, out)
+        return out
+
+    def _near(self, count: int, number: int) -> np.ndarray:
+        """The mixed numbers that can be among the first few (more than these, or all), see :meth:`_below`."""
+        expected = count + 5 * np.sqrt(count) + 5
+        share = expected / max(len(self), 1)
+        if share < 0.5:
+            found = self._below(int(share * 2**32), number, int(1.2 * expected) + 50)
+            if len(found) >= count:
+                return found
+        return self._below(2**32, number, len(self))
+
+    def _below(self, limit: int, number: int, room: int) -> np.ndarray:
+        """The mixed numbers below a limit, each with the place of its id behind it, uint64; ``room`` for so many."""
         # A different word for every number: both steps can be undone.
         word = (number * 0x9E3779B1) & 0xFFFFFFFF
         word = ((word ^ word >> 16) * 0x85EBCA6B) & 0xFFFFFFFF
-        out = []
-        for start in range(0, len(self), _WIDE):
-            # Multiplying carries low bits upwards, shifting by half brings high ones down: the leading bits of the
-            # result, which rank, depend on all bits of both halves and of the number.
-            mixed = self._high[start : start + _WIDE] ^ np.uint32(word)
-            mixed *= np.uint32(0x7FEB352D)
-            mixed ^= mixed >> np.uint32(16)
-            mixed ^= self._low[start : start + _WIDE]
-            mixed *= np.uint32(0x846CA68B)
-            near = np.flatnonzero(mixed < np.uint32(limit)) if limit < 2**32 else np.arange(len(mixed))
-            out.append((mixed[near].astype(np.uint64) << np.uint64(32)) | (near + start).astype(np.uint64))
-        return np.concatenate(out) if out else np.empty(0, np.uint64)
+        while True:
+            out = np.empty(room, np.uint64)
+            found = int(_mixed_below(self._high, self._low, np.uint32(word), np.uint32(limit - 1), out))
+            if found <= room:
+                return out[:found]
+            room = found
+
+
+# Numbers that are mixed before they are looked at, so that both loops are short and many at once.
+_MIXED = 1024
+
+
+@compiled
+def _mixed_below(high: np.ndarray, low: np.ndarray, word: np.uint32, last: np.uint32, out: np.ndarray) -> int:
+    """Mix the words of ids, and write those up to a last number.
+
+    Args:
+        high, low: halves of each id's hash, shape (N,), uint32.
+        word: of the ranking.
+        last: the largest number that is written.
+        out: mixed number · 2³² + place of the id, by place, shape (room,), uint64, written.
+
+    Returns:
+        how many there are; beyond the room they are counted only.
+    """
+    mixed = np.empty(_MIXED, np.uint32)
+    number = 0
+    for start in range(0, len(high), _MIXED):
+        # Slices, not indices with an offset: only so the loop is made to mix many at once.
+        some_high, some_low = high[start : start + _MIXED], low[start : start + _MIXED]
+        # Multiplying carries low bits upwards, shifting by half brings high ones down: the leading bits of the
+        # result, which rank, depend on all bits of both halves and of the number.
+        for at in range(len(some_high)):
+            value = np.uint32((some_high[at] ^ word) * np.uint32(0x7FEB352D))
+            value = np.uint32(value ^ (value >> np.uint32(16)) ^ some_low[at])
+            mixed[at] = np.uint32(value * np.uint32(0x846CA68B))
+        for at in range(len(some_high)):
+            if mixed[at] <= last:
+                if number < len(out):
+                    out[number] = np.uint64(mixed[at]) << np.uint64(32) | np.uint64(start + at)
+                number += 1
+    return number
+
+
+@compiled
+def _take_up_to(found: np.ndarray, limit: np.uint64, items: np.ndarray, out: np.ndarray) -> None:
+    """Write the item behind each mixed number up to a limit.
+
+    Args:
+        found: mixed number · 2³² + place of the item, shape (S,), uint64.
+        limit: like them.
+        items: shape (N,), int64.
+        out: one place for each number up to the limit, int64, written.
+    """
+    to = 0
+    for at in range(len(found)):
+        if found[at] <= limit:
+            out[to] = items[np.int64(found[at] & np.uint64(0xFFFFFFFF))]
+            to += 1
 
 
 def stable_fraction(ids: Sequence[str] | np.ndarray, *key: str | int) -> np.ndarray:

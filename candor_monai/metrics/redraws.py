@@ -2,24 +2,24 @@
 
 Every draw asks for the nearest members of another random subset of the same images. So the nearest positives and the
 nearest negatives of each query are found once, exactly, and so far down that a random subset nearly always has k among
-them; then 64 draws at a time walk down the lists (:mod:`.lane_walk`). One list over all images of the group, found in
-the pass that scores them, holds both labels of most findings; where it holds too few of a label, the query gets a list
-of that label alone. Where a list ends too early for a draw, and where lists are not worth their cost, the draw's own
-sets are searched.
+them; then many draws walk down the lists together (:mod:`.listed_draws`). One list over all images of the group, found
+in the pass that scores them, holds both labels of most findings; where it holds too few of a label, the query gets a
+list of that label alone. Where a list ends too early for a draw, and where lists are not worth their cost, the draw's
+own sets are searched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from .compared_draw import compare
-from .draw import Draw, draw_key, same_code_pairs
+from .draw import Draw, DrawnSets, draw_key, same_code_pairs
 from .keyed_hash import stable_fraction
-from .lane_walk import first_members
+from .listed_draws import copy_listed, count_listed, leave_out_last, read_margins, set_lane
 from .neighbours import Neighbours, Request
 from .observations import Observations
 from .options import Options
@@ -39,25 +39,24 @@ _FOUND_BYTES, _KEPT_BYTES = 512, 16
 _ENOUGH = 0.8
 # Bytes of a candidate and of a neighbour in a draw that is searched.
 _SEARCHED = 64
-# Draws whose lists are walked down together, 64 a word; queries that are read together at most.
+# Draws whose lists are walked down together, 64 a word.
 _LANES = 256
-_QUERIES = 1024
-# Bytes of a draw of a query while it is read, and of each of its neighbours.
-_DRAW_BYTES, _NEIGHBOUR_BYTES = 48, 24
 
 
 @dataclass(frozen=True)
 class _Lists:
-    """The nearest images of one label of every query of a finding.
+    """The nearest positives and the nearest negatives of every query of a finding.
 
     Attributes:
-        place: places among the images of the group, nearest first, shape (Q, L), int32; past the end, the number of
-            images of the group.
-        similarity: shape (Q, L + 1), float64; −inf past the end.
-        whole: the list holds every image of the label but those of the query's own code, shape (Q,), bool.
+        start: where the list of each label and query begins, and where the last of the label ends, shape (2, Q + 1),
+            int64.
+        image: places among the images of the group, nearest first, int32.
+        similarity: theirs, float64.
+        whole: the list holds every image of the label but those of the query's own code, shape (2, Q), bool.
     """
 
-    place: np.ndarray
+    start: np.ndarray
+    image: np.ndarray
     similarity: np.ndarray
     whole: np.ndarray
 
@@ -166,11 +165,12 @@ class Redraws:
                 continue
             shape = len(draw.sets) - 1, len(draw.queries)
             sizes = [draw.n, *(size for size in self._options.sizes if size < draw.n)]
-            out[place] = {n: {k: np.full(shape, np.nan) for k in self._ks} for n in sizes}
+            tables = {n: np.full((len(self._ks), *shape), np.nan) for n in sizes}
+            out[place] = {n: dict(zip(self._ks, table, strict=True)) for n, table in tables.items()}
             open_ = {n: np.ones(shape, bool) for n in sizes}
             if place in self.needs:
-                lists = [self._lists(place, label, shared, alone.get((place, label))) for label in (0, 1)]
-                self._of_finding(place, lists, out[place], open_)
+                own = [alone.get((place, label)) for label in (0, 1)]
+                self._of_finding(place, self._lists(place, shared, own), tables, open_)
             unanswered += [(place, n, still) for n, still in open_.items() if still.any()]
         self._search_open(unanswered, out, search)
         return out
@@ -189,7 +189,7 @@ class Redraws:
             for label, need in enumerate(needs):
                 if (place, label) in self.alone or self.depth == len(self._members):
                     continue
-                short = np.flatnonzero(self._labelled(place, label, shared)[1].sum(axis=1) < _ENOUGH * need)
+                short = np.flatnonzero(self._listed(place, label, shared) < _ENOUGH * need)
                 first = 0
                 while first < len(short):
                     count = min(max(spare // (need * _FOUND_BYTES), 1), len(short) - first)
@@ -215,118 +215,142 @@ class Redraws:
         side = _sides(draw)[label]
         return Request(draw.queries, side, same_code_pairs(self._codes, draw.queries, side))
 
-    def _labelled(self, place: int, label: int, shared: Neighbours | None) -> tuple[np.ndarray, np.ndarray]:
-        """The lists over all images of a finding's queries: places of the images, and whether each has the label.
+    def _listed(self, place: int, label: int, shared: Neighbours | None) -> np.ndarray:
+        """Images of a label in the list over all images of each query of a finding, shape (Q,), int64."""
+        number = np.zeros(len(self._drawn[place].queries), np.int64)
+        if shared is not None:
+            count_listed(shared.rows, self._line(place), self._chosen(place, label), number)
+        return number
 
-        Returns:
-            shape (Q, L), int32 and bool; L = 0 where there are none.
-        """
-        draw = self._drawn[place]
-        if shared is None:
-            return np.empty((len(draw.queries), 0), np.int32), np.empty((len(draw.queries), 0), bool)
-        has = np.zeros(len(self._members) + 1, bool)  # the last: of no image
-        has[self._place[_sides(draw)[label]]] = True
-        listed = self._place[shared.rows[np.searchsorted(self._asked, draw.queries)]]
-        return listed, has[listed]
+    def _line(self, place: int) -> np.ndarray:
+        """Which of the lists over all images is that of each query of a finding, shape (Q,), int64."""
+        return np.searchsorted(self._asked, self._drawn[place].queries)
+
+    def _chosen(self, place: int, label: int) -> np.ndarray:
+        """Whether each row, and the row −1 behind them, has the label, shape (N + 1,), bool."""
+        chosen = np.zeros(len(self._place), bool)
+        chosen[_sides(self._drawn[place])[label]] = True
+        return chosen
 
     def _lists(
-        self,
-        place: int,
-        label: int,
-        shared: Neighbours | None,
-        alone: tuple[np.ndarray, Neighbours] | None,
+        self, place: int, shared: Neighbours | None, own: Sequence[tuple[np.ndarray, Neighbours] | None]
     ) -> _Lists:
-        """The lists of one label of a finding: those over all images less the others, or of the label alone."""
-        draw = self._drawn[place]
-        count, nowhere = len(draw.queries), len(self._members)
-        queries, own = alone or (np.empty(0, np.int64), None)
-        listed, has = self._labelled(place, label, shared)
-        has[queries] = False
-        number = has.sum(axis=1)
-        width = max(int(number.max(initial=0)), own.rows.shape[1] if own is not None else 0)
-        out = _Lists(
-            np.full((count, width), nowhere, np.int32),
-            np.full((count, width + 1), -np.inf),
-            np.full(count, self.depth == len(self._members)),
-        )
-        if shared is not None:
-            query, at = np.nonzero(has)
-            to = np.arange(len(query)) - np.repeat(np.cumsum(number) - number, number)
-            out.place[query, to] = listed[query, at]
-            line = np.searchsorted(self._asked, draw.queries[query])
-            out.similarity[query, to] = shared.similarities[line, at]
-        if own is not None:
-            out.place[queries, : own.rows.shape[1]] = self._place[own.rows]
-            out.similarity[queries, : own.rows.shape[1]] = own.similarities
-            out.whole[queries] = own.rows.shape[1] == len(_sides(draw)[label])
-        return out
+        """The lists of a finding: those over all images less the other label, or of a label alone.
 
-    def _of_finding(self, place: int, lists: Sequence[_Lists], margins: Margins, open_: dict[int, np.ndarray]) -> None:
+        Args:
+            place: of the finding.
+            shared: lists over all images.
+            own: for each label, queries with lists of that label alone, and these.
+        """
+        draw = self._drawn[place]
+        count = len(draw.queries)
+        whole = np.full((2, count), self.depth == len(self._members))
+        number = np.zeros((2, count), np.int64)
+        sources = []
+        for label, alone in enumerate(own):
+            chosen = self._chosen(place, label)
+            line = self._line(place)
+            if alone is not None:
+                queries, found = alone
+                line[queries] = -1
+                own_line = np.full(count, -1)
+                own_line[queries] = np.arange(len(queries))
+                whole[label, queries] = found.rows.shape[1] == len(_sides(draw)[label])
+                sources.append((label, found, own_line, chosen))
+            if shared is not None:
+                sources.append((label, shared, line, chosen))
+        for label, found, line, chosen in sources:
+            count_listed(found.rows, line, chosen, number[label])
+        start = np.zeros((2, count + 1), np.int64)
+        np.cumsum(number, axis=1, out=start[:, 1:])
+        start[1] += start[0, -1]
+        image, similarity = np.empty(start[1, -1], np.int32), np.empty(start[1, -1])
+        for label, found, line, chosen in sources:
+            copy_listed(found.rows, found.similarities, line, chosen, self._place, start[label], image, similarity)
+        return _Lists(start, image, similarity, whole)
+
+    def _of_finding(
+        self, place: int, lists: _Lists, margins: dict[int, np.ndarray], open_: dict[int, np.ndarray]
+    ) -> None:
         """Write the margins of all further draws of a finding, and which of them the lists leave open.
 
         Draws are shared out over threads.
+
+        Args:
+            place: of the finding.
+            lists: of its queries.
+            margins: n -> DM, shape (K, redraws - 1, Q), float64, written.
+            open_: n -> whether it is not known, shape (redraws - 1, Q), bool, written.
         """
-        further, workers = len(self._drawn[place].sets) - 1, torch.get_num_threads()
-        at_once = min(_LANES, 64 * -(-further // (64 * workers)))
-        workers = min(workers, -(-further // at_once))
-        each = at_once * (_DRAW_BYTES + self._ks[-1] * _NEIGHBOUR_BYTES)
-        together = min(max(self._options.memory_bytes // 8 // workers // each, 16), _QUERIES)
+        draw, ks = self._drawn[place], np.array(self._ks)
+        further = len(draw.sets) - 1
+        at_once = min(_LANES, 64 * -(-further // (64 * torch.get_num_threads())))
+        assert isinstance(draw.sets, DrawnSets)
+        draw.sets.further()
+        # Whoever is left out, and a smaller set, depend on the order of a draw.
+        ordered = self._options.sets == "patient" or self._options.balance_removed or len(margins) > 1
+        drawn = draw.sets.__getitem__ if ordered else draw.sets.unordered
 
         def some(first: int) -> None:
-            lanes = slice(first, min(first + at_once, further))
-            for n, drawn in self._drawn_together(place, range(lanes.start + 1, lanes.stop + 1), list(margins)):
-                views = {k: dm[lanes] for k, dm in margins[n].items()}
-                _read_off(drawn, lists, views, open_[n][lanes], together)
+            lanes = min(at_once, further - first)
+            sets = [drawn(1 + redraw) for redraw in range(first, first + lanes)]
+            for n, table in margins.items():
+                cut = [(pos[:n], neg[:n]) for pos, neg in sets]
+                member = np.zeros((len(self._members) + 1, -(-lanes // 64)), np.uint64)
+                for lane, sides in enumerate(cut):
+                    for side in sides:
+                        set_lane(member, self._place, side, lane)
+                left_out = self._left_out(draw, 1 + first, cut, member)
+                read_margins(
+                    lists.start,
+                    lists.image,
+                    lists.similarity,
+                    lists.whole,
+                    member,
+                    lanes,
+                    left_out,
+                    ks,
+                    first,
+                    table,
+                    open_[n],
+                )
 
         list(in_workers(some, range(0, further, at_once)))
 
-    def _drawn_together(self, place: int, redraws: range, sizes: Sequence[int]) -> Iterator[tuple[int, _Drawn]]:
-        """(n, the candidates of some draws) for each set size."""
-        draw = self._drawn[place]
-        sets = [draw.sets[redraw] for redraw in redraws]
-        for n in sizes:
-            cut = [(pos[:n], neg[:n]) for pos, neg in sets]
-            member = _bits(len(self._members) + 1, [[self._place[side] for side in sides] for sides in cut])
-            if self._options.sets == "patient":
-                left_out = self._lasts(draw, cut)
-            elif self._options.balance_removed:
-                left_out = self._balanced(draw, redraws, cut, member[:, self._place[draw.queries]])
-            else:
-                left_out = [_NOBODY, _NOBODY]
-            yield n, _Drawn(member, len(cut), left_out)
-
-    def _lasts(self, draw: Draw, sets: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[_LeftOut]:
-        """The side that has no image of the query's patient loses its last, where the other side has one."""
-        patients = [[self._codes[side] for side in sides] for sides in sets]
-        taken = _bits(len(self._observations.unit_names), patients)[:, self._codes[draw.queries]]
-        out = []
-        for label in (0, 1):
-            query, lane = _set_lanes(taken[1 - label] & ~taken[label])
-            last = self._place[[sides[label][-1] for sides in sets]]
-            out.append(_LeftOut(query, lane, last[lane]))
-        return out
-
-    def _balanced(
-        self, draw: Draw, redraws: range, sets: Sequence[tuple[np.ndarray, np.ndarray]], inside: np.ndarray
-    ) -> list[_LeftOut]:
-        """A random candidate of the side that the query itself is not in.
+    def _left_out(
+        self, draw: Draw, redraw: int, sets: Sequence[tuple[np.ndarray, np.ndarray]], member: np.ndarray
+    ) -> np.ndarray:
+        """The one candidate of another code than the query's, at most, that it is not compared with in a draw.
 
         Args:
-            draw, redraws, sets: the draws.
-            inside: in which of them the query is a positive, and a negative, candidate, shape (2, Q, words), uint64.
+            draw: of the finding.
+            redraw: number of the first draw.
+            sets: of the draws.
+            member: who is a candidate in them.
+
+        Returns:
+            place among the images of the group on the side of the positives and of the negatives, −1: none, shape
+            (2, Q, draws), int32; (2, 0, 0) where nobody is left out.
         """
-        out = []
-        for label in (0, 1):
-            query, lane = _set_lanes(inside[1 - label])
-            image = np.empty(len(query), np.int32)
-            for at, redraw in enumerate(redraws):
-                here = np.flatnonzero(lane == at)
-                key = draw_key(self._observations, self._options, draw.finding, draw.group, redraw)
-                rows = draw.queries[query[here]]
-                fraction = stable_fraction(self._observations.digests[rows], "balance", *key)
-                side = sets[at][label]
-                image[here] = self._place[side[np.floor(fraction * len(side)).astype(np.int64)]]
-            out.append(_LeftOut(query, lane, image))
+        if self._options.sets == "patient":
+            out = np.full((2, len(draw.queries), len(sets)), -1, np.int32)
+            sides = np.zeros(len(self._observations.unit_names), np.uint8)
+            for lane, (pos, neg) in enumerate(sets):
+                leave_out_last(out, self._codes, draw.queries, pos, neg, self._place, sides, lane)
+            return out
+        if not self._options.balance_removed:
+            return np.empty((2, 0, 0), np.int32)
+        out = np.full((2, len(draw.queries), len(sets)), -1, np.int32)
+        candidate = member[self._place[draw.queries]]
+        for lane, two in enumerate(sets):
+            # A random candidate of the side that the query itself is not in.
+            inside = (candidate[:, lane // 64] >> np.uint64(lane % 64) & np.uint64(1)).astype(bool)
+            key = draw_key(self._observations, self._options, draw.finding, draw.group, redraw + lane)
+            for label in (0, 1):
+                here = np.flatnonzero(inside & (draw.query_label == label))
+                fraction = stable_fraction(self._observations.digests[draw.queries[here]], "balance", *key)
+                image = two[label][np.floor(fraction * len(two[label])).astype(np.int64)]
+                out[label, here, lane] = self._place[image]
         return out
 
     def _search_open(
@@ -375,40 +399,6 @@ class _Open:
     queries: np.ndarray
 
 
-@dataclass(frozen=True)
-class _LeftOut:
-    """Candidates of another code than the query's that it is not compared with; a query has one at most in a draw.
-
-    Attributes:
-        query: shape (P,), int64, ascending.
-        lane: number of the draw, shape (P,), int64.
-        image: place among the images of the group, shape (P,), int32.
-    """
-
-    query: np.ndarray
-    lane: np.ndarray
-    image: np.ndarray
-
-
-_NOBODY = _LeftOut(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """The candidates of some draws.
-
-    Attributes:
-        member: in which draws (bits) each image of the group is a positive, and a negative, candidate, shape
-            (2, images + 1, words), uint64; the last is no image.
-        lanes: draws.
-        left_out: of each label.
-    """
-
-    member: np.ndarray
-    lanes: int
-    left_out: Sequence[_LeftOut]
-
-
 def _sides(draw: Draw) -> tuple[np.ndarray, np.ndarray]:
     return draw.rows_pos, draw.rows_neg
 
@@ -426,102 +416,3 @@ def _needed(k: int, share: float, members: int) -> int:
     A Poisson count of mean (√k + 2.45)² is below k so rarely.
     """
     return min(int(np.ceil((np.sqrt(k) + 2.45) ** 2 / share)), members)
-
-
-def _bits(count: int, sets: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
-    """Who is in which of some sets.
-
-    Args:
-        count: of things that may be in a set.
-        sets: for each draw, the members of either side, each of them once.
-
-    Returns:
-        shape (2, count, words), uint64: bit b of word w belongs to draw 64·w + b.
-    """
-    out = np.zeros((2, count, -(-len(sets) // 64)), np.uint64)
-    for lane, sides in enumerate(sets):
-        for label, members in enumerate(sides):
-            out[label, members, lane // 64] |= np.uint64(1 << lane % 64)
-    return out
-
-
-def _set_lanes(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(index, lane) of every bit that is set in words, shape (Q, W), uint64."""
-    index, lane = np.nonzero(np.unpackbits(words.astype("<u8").view(np.uint8), axis=1, bitorder="little"))
-    return index, lane
-
-
-def _read_off(
-    drawn: _Drawn, lists: Sequence[_Lists], margins: dict[int, np.ndarray], unanswered: np.ndarray, together: int
-) -> None:
-    """Margins of some draws, from lists.
-
-    Args:
-        drawn: the draws.
-        lists: of positives, and of negatives.
-        margins: k -> DM, shape (lanes, Q), float64, written.
-        unanswered: where a list ends too early, shape (lanes, Q), bool, written.
-        together: queries that are read at once.
-    """
-    most = max(margins)
-    for first in range(0, unanswered.shape[1], together):
-        queries = slice(first, min(first + together, unanswered.shape[1]))
-        sums, short = [], np.zeros(unanswered[:, queries].T.shape, bool)
-        for label in (0, 1):
-            place, similarity = lists[label].place[queries], lists[label].similarity[queries]
-            at = _nearest_members(place, drawn.member[label], drawn.lanes, drawn.left_out[label], first, most)
-            short |= (at[:, :, -1] == place.shape[1]) & ~lists[label].whole[queries, None]
-            line = np.arange(len(place))[:, None, None] * similarity.shape[1]
-            sums.append(_means(similarity.ravel()[line + at], list(margins)))
-        for k, dm in margins.items():
-            with np.errstate(invalid="ignore"):  # −∞ less −∞, where both sides have fewer than k
-                found = sums[1][k] - sums[0][k]
-            found[~np.isfinite(found)] = np.nan
-            dm[:, queries] = found.T
-        unanswered[:, queries] = short.T
-
-
-def _nearest_members(
-    place: np.ndarray, member: np.ndarray, lanes: int, left_out: _LeftOut, first: int, k: int
-) -> np.ndarray:
-    """Where in the lists of some queries the first k candidates are, shape (Q, lanes, k); the length where it ends.
-
-    Args:
-        place: the lists, shape (Q, L), int32.
-        member: in which draws each image is a candidate, shape (images + 1, words), uint64.
-        lanes: draws.
-        left_out: who is left out, of all queries.
-        first: number of the first query among all.
-        k: neighbours.
-    """
-    asked = np.arange(64 * member.shape[1]) < lanes
-    wanted = np.tile(np.packbits(asked, bitorder="little").view("<u8").astype(np.uint64), (len(place), 1))
-    at = first_members(place, member, wanted, k)[:, :lanes]
-    low, high = np.searchsorted(left_out.query, (first, first + len(place)))
-    query, lane, image = left_out.query[low:high] - first, left_out.lane[low:high], left_out.image[low:high]
-    padded = np.concatenate([place, np.full((len(place), 1), len(member) - 1, place.dtype)], axis=1)
-    met = (padded[query[:, None], at[query, lane]] == image[:, None]).any(axis=1)
-    for one in np.flatnonzero(met):
-        listed = place[query[one]]
-        word, bit = divmod(int(lane[one]), 64)
-        inside = member[listed, word] >> np.uint64(bit) & np.uint64(1)
-        inside = np.flatnonzero(inside.astype(bool) & (listed != image[one]))[:k]
-        at[query[one], lane[one]] = place.shape[1]
-        at[query[one], lane[one], : len(inside)] = inside
-    return at
-
-
-def _means(similarities: np.ndarray, ks: Sequence[int]) -> dict[int, np.ndarray]:
-    """k -> mean of the first k similarities, added in their order, shape (Q, lanes).
-
-    Args:
-        similarities: shape (Q, lanes, K), float64, descending; −inf where there are fewer.
-        ks: every k, at most K.
-    """
-    total = np.zeros(similarities.shape[:2])
-    out = {}
-    for place in range(max(ks)):
-        total = total + similarities[:, :, place]
-        if place + 1 in ks:
-            out[place + 1] = total / (place + 1)
-    return out

@@ -63,16 +63,17 @@ def test_equal_ids_do_not_break_the_rank():
     assert sorted(keyed_rank(["a", "a", "b"], 0).tolist()) == [0, 1, 2]
 
 
-@given(st.integers(0, 60), st.integers(0, 70), st.integers(0, 2**32 - 1), st.integers(1, 60))
-def test_further_rankings_equal_the_reference(images, count, number, wide):
+@given(st.integers(0, 60), st.integers(0, 70), st.integers(0, 2**32 - 1))
+def test_further_rankings_equal_the_reference(images, count, number):
     ids = [f"image {i}" for i in range(images)]
-    before, hashing._WIDE = hashing._WIDE, wide
-    try:
-        found = KeyedRanks(ids, "draws", 3).first(count, number)
-    finally:
-        hashing._WIDE = before
+    ranks = KeyedRanks(ids, "draws", 3)
     ranked = sorted(range(images), key=lambda i: reference.ranking_number(ids[i], number, "draws", 3))
-    assert found.tolist() == ranked[:count]
+    assert ranks.first(count, number).tolist() == ranked[:count]
+    assert sorted(ranks.first_unordered(count, number).tolist()) == sorted(ranked[:count])
+    items = 100 - np.arange(images)
+    named = KeyedRanks(ids, "draws", 3, items=items)
+    assert named.first(count, number).tolist() == items[ranked[:count]].tolist()
+    assert sorted(named.first_unordered(count, number).tolist()) == sorted(items[ranked[:count]].tolist())
 
 
 def test_further_rankings_do_not_depend_on_the_rows_and_order_what_ties_by_id(monkeypatch):
@@ -83,6 +84,34 @@ def test_further_rankings_do_not_depend_on_the_rows_and_order_what_ties_by_id(mo
     tied = [sorted(ids[place] for place in KeyedRanks(ids, 7).first(9, number)) for number in (1, 2)]
     tied.append(sorted(ids[199 - place] for place in KeyedRanks(ids[::-1], 7).first(9, 1)))
     assert tied[0] == tied[1] == tied[2]
+
+
+def mixed(high: int, low: int, word: int) -> int:
+    """The 32 bits by which an id is ranked, in whole numbers of Python."""
+    first = (high ^ word) * 0x7FEB352D % 2**32
+    return ((first ^ first >> 16 ^ low) * 0x846CA68B) % 2**32
+
+
+@given(
+    st.sampled_from([0, 1, 1023, 1024, 1025, 3000]),
+    st.one_of(st.sampled_from([1, 2**32]), st.integers(1, 2**32)),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 4000),
+    st.integers(0, 2**32 - 1),
+)
+def test_what_is_mixed_below_a_limit_is_written_and_beyond_the_room_counted(images, limit, number, room, seed):
+    rng = np.random.default_rng(seed)
+    ranks = KeyedRanks([], "draws")
+    ranks._high, ranks._low = rng.integers(0, 2**32, (2, images), dtype=np.uint32)
+    word = number * 0x9E3779B1 % 2**32
+    word = (word ^ word >> 16) * 0x85EBCA6B % 2**32
+    values = [mixed(high, low, word) for high, low in zip(ranks._high.tolist(), ranks._low.tolist(), strict=True)]
+    want = [value << 32 | place for place, value in enumerate(values) if value < limit]
+    assert ranks._below(limit, number, room).tolist() == want
+    out = np.zeros(room + 3, np.uint64)
+    kernel = hashing._mixed_below
+    assert kernel(ranks._high, ranks._low, np.uint32(word), np.uint32(limit - 1), out[:room]) == len(want)
+    assert out.tolist() == [*(want + [0] * room)[:room], 0, 0, 0]
 
 
 def test_a_known_further_ranking_never_changes():

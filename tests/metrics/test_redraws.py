@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from candor_monai.metrics import redraws
-from candor_monai.metrics.draw import draws
+from candor_monai.metrics.draw import DrawnSets, draws
 from candor_monai.metrics.engine import score_group
 from candor_monai.metrics.neighbours import Counts, Neighbours, nearest
 from candor_monai.metrics.observations import Observations
@@ -167,3 +167,14 @@ def test_draws_made_when_asked_for_are_those_of_their_number():
     assert len(draw.sets) == 5
     with pytest.raises(IndexError, match="there are 5 draws, not 6"):
         draw.sets[5]
+
+
+@pytest.mark.parametrize("sets", ["image", "patient"])
+def test_sets_in_any_order_are_those_of_the_draw(sets):
+    _, seen = cohort(4)
+    options = Options(k=3, redraws=5, max_candidates=10, sets=sets)
+    for draw in draws(seen, options):
+        assert isinstance(draw.sets, DrawnSets)
+        for number in range(1, 5):
+            for one, two in zip(draw.sets.unordered(number), draw.sets[number], strict=True):
+                assert sorted(one.tolist()) == sorted(two.tolist())
