@@ -13,7 +13,7 @@ import numpy as np
 
 from .cells import Cell
 from .companions import Companions, cell_companions
-from .draw import Draw, draw_key, draws
+from .draw import POOLED_GROUP, Draw, draw_key, draws
 from .engine import GridPoint, group_questions, margin_scores, score_group
 from .keyed_hash import keyed_rank
 from .margin import margin_bound
@@ -109,11 +109,12 @@ def evaluate_together(
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.arange(80)[:, None] % 4 == 0
-    >>> features = (rng.standard_normal((80, 16)) + labels).astype(np.float32)
+    >>> features = (rng.standard_normal((80, 16)) + 3 * labels).astype(np.float32)
     >>> seen = Observations([f"image{i}" for i in range(80)], labels.astype(int), ["effusion"])
     >>> plain = Options(permutation_test=False, total_interval=False)
     >>> both = evaluate_together(features, seen, {role: replace(plain, roles=role) for role in ("positives", "negatives")})
-    >>> [(role, result.rows[0]["n_queries"], result.rows[0]["D"]) for role, result in both.items()]
+    >>> [(role, result.rows[0]["n_queries"], round(result.rows[0]["D"], 2)) for role, result in both.items()]
+    [('positives', 20, 0.0), ('negatives', 60, 0.22)]
     """
     for name in ("precision", "memory_bytes"):
         values = {key: getattr(one, name) for key, one in options.items()}
@@ -301,7 +302,7 @@ def _sweep(
     def answer(requests: Any, ks: Any) -> Any:
         return search(rows, requests, ks, observations.order, portions[0].options, counts)
 
-    for group in dict.fromkeys(group for groups in drawn for group in groups):
+    for group in dict.fromkeys((*observations.group_names, POOLED_GROUP)):
         which = [at for at, groups in enumerate(drawn) if group in groups]
         asked = [
             group_questions(
