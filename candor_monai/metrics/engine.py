@@ -113,9 +113,7 @@ def score_group(asked: Sequence[GroupQuestions], search: Search) -> list[tuple[l
     out = []
     for some in _together(asked):
         distinct = DistinctRequests()
-        places = [
-            [distinct.add(request, k) for request, k in zip(*_all_requests(one), strict=True)] for one in some
-        ]
+        places = [[distinct.add(request, k) for request, k in zip(*_all_requests(one), strict=True)] for one in some]
         answers = search(distinct.requests, distinct.ks)
         for one, own in zip(some, places, strict=True):
             found = [answers[place].nearest(k) for place, k in zip(own, _all_requests(one)[1], strict=True)]

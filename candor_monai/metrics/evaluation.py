@@ -13,7 +13,7 @@ import numpy as np
 
 from .cells import Cell
 from .companions import Companions, cell_companions
-from .draw import POOLED_GROUP, Draw, draw_key, draws
+from .draw import POOLED_GROUP, Draw, RowSets, draw_key, draws
 from .engine import GridPoint, group_questions, margin_scores, score_group
 from .keyed_hash import keyed_rank
 from .margin import margin_bound
@@ -112,7 +112,8 @@ def evaluate_together(
     >>> features = (rng.standard_normal((80, 16)) + 3 * labels).astype(np.float32)
     >>> seen = Observations([f"image{i}" for i in range(80)], labels.astype(int), ["effusion"])
     >>> plain = Options(permutation_test=False, total_interval=False)
-    >>> both = evaluate_together(features, seen, {role: replace(plain, roles=role) for role in ("positives", "negatives")})
+    >>> roles = {role: replace(plain, roles=role) for role in ("positives", "negatives")}
+    >>> both = evaluate_together(features, seen, roles)
     >>> [(role, result.rows[0]["n_queries"], round(result.rows[0]["D"], 2)) for role, result in both.items()]
     [('positives', 20, 0.0), ('negatives', 60, 0.22)]
     """
@@ -131,11 +132,12 @@ def _evaluations(features: Any, observations: Observations, options: Mapping[str
         if len(rows) != len(observations):
             raise ValueError(f"features has {len(rows)} rows, observations {len(observations)}")
     portions, clocks = [], []
+    shared: RowSets = {}
     for name, one in options.items():
         clock = Clock()
         clock.add(check.seconds)
         with clock("draw"), _named(name if len(options) > 1 else None):
-            plan = evaluation_plan(observations, one)
+            plan = evaluation_plan(observations, one, shared)
         portions.append(Portion(one, plan, plan.groups))
         clocks.append(clock)
     scored = score_together(rows, observations, portions)
@@ -216,8 +218,13 @@ class Portion:
         return {group: list(members) for group, members in by_group if group in wanted}
 
 
-def evaluation_plan(observations: Observations, options: Options) -> Plan:
+def evaluation_plan(observations: Observations, options: Options, shared: RowSets | None = None) -> Plan:
     """The draws of an evaluation, and the set size that they have in common.
+
+    Args:
+        observations: the cohort.
+        options: of the measure.
+        shared: as for :func:`~.draw.draws`, the same for all option sets that are measured together.
 
     Raises:
         ValueError: an option needs what the observations lack.
@@ -226,31 +233,13 @@ def evaluation_plan(observations: Observations, options: Options) -> Plan:
         for finding in observations.findings:
             if finding not in options.weights:
                 raise ValueError(f"weights has no {finding!r}")
-    drawn = _labelled_somewhere(list(draws(observations, options)))
+    drawn = _labelled_somewhere(list(draws(observations, options, shared)))
     sizes = [draw.n for draw in drawn if draw.reason is None]
     return Plan(drawn, options.common_candidates or (min(sizes) if sizes else None))
 
 
-def score_groups(
-    rows: FeatureRows,
-    observations: Observations,
-    options: Options,
-    plan: Plan,
-    names: Sequence[str],
-    exchange: PatientExchange | None = None,
-) -> Scored:
-    """Measure some groups of an evaluation.
-
-    Args:
-        rows: the checked features of all images.
-        observations: all images.
-        options, plan, names, exchange: as of a :class:`Portion`.
-    """
-    return score_together(rows, observations, [Portion(options, plan, names, exchange)])[0]
-
-
 def score_together(rows: FeatureRows, observations: Observations, portions: Sequence[Portion]) -> list[Scored]:
-    """Measure some groups of several evaluations of the same images; a group of several is scored once for all.
+    """Measure some groups of evaluations of the same images; what is a group of several is scored once for all.
 
     Args:
         rows: the checked features of all images.
@@ -258,7 +247,7 @@ def score_together(rows: FeatureRows, observations: Observations, portions: Sequ
         portions: of each evaluation; all with the same ``precision`` and ``memory_bytes``.
 
     Returns:
-        of each evaluation, what :func:`score_groups` gives for it alone, to the last bit, but for counts and seconds.
+        of each evaluation, what is given for it alone, to the last bit, but for counts and seconds.
     """
     out: dict[int, Scored] = {}
     for matched in (True, False):
@@ -305,9 +294,7 @@ def _sweep(
     for group in dict.fromkeys((*observations.group_names, POOLED_GROUP)):
         which = [at for at, groups in enumerate(drawn) if group in groups]
         asked = [
-            group_questions(
-                observations, portions[at].options, drawn[at][group], portions[at].plan.common, sharers
-            )
+            group_questions(observations, portions[at].options, drawn[at][group], portions[at].plan.common, sharers)
             for at in which
         ]
         for at, (cells, points) in zip(which, score_group(asked, answer), strict=True):

@@ -55,11 +55,7 @@ def split_margins(features: np.ndarray, observations: Observations, options: Opt
         drawn = list(members)
         reasons |= {(draw.finding, draw.group): draw.reason for draw in drawn if draw.reason}
         drawn = [draw for draw in drawn if not draw.reason]
-        sides = [
-            request
-            for draw in drawn
-            for request in compare(observations, options, draw, 0, draw.n).requests()
-        ]
+        sides = [request for draw in drawn for request in compare(observations, options, draw, 0, draw.n).requests()]
         means = nearest_means(rows, sides, options, Counts(), observations.order)
         for draw, c_pos, c_neg in zip(drawn, means[::2], means[1::2], strict=True):
             kept = np.isfinite(c_pos) & np.isfinite(c_neg)

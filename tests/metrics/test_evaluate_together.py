@@ -167,9 +167,10 @@ def test_margins_of_exchanged_roles_are_scored_once():
         count = len(one.rows_pos)
         assert other.margin.tobytes() == (-np.concatenate([one.margin[count:], one.margin[:count]])).tobytes()
     searched = {name: replace(one, margin=False) for name, one in ROLES.items()}
-    alone = evaluate(features, seen, PLAIN).counts["scored"] - evaluate(
-        features, seen, searched["positives"]
-    ).counts["scored"]
+    alone = (
+        evaluate(features, seen, PLAIN).counts["scored"]
+        - evaluate(features, seen, searched["positives"]).counts["scored"]
+    )
     assert both["positives"].counts["scored"] - scored(features, seen, searched)[0] == alone > 0
 
 

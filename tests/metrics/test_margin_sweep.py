@@ -23,7 +23,7 @@ KINDS = ["gauss", "cone 0.999", "equal", "opposite", "sparse", "one huge column"
 def sides_of(count: int, seed: int) -> list[Request]:
     rng = np.random.default_rng(seed)
     out = []
-    for cell, size in enumerate((150, 60, 7)):
+    for size in (150, 60, 7):
         images = np.sort(rng.choice(count, count - 40, replace=False))
         images = np.concatenate([images[::2], images[1::2]])
         for _ in range(2):
@@ -101,7 +101,7 @@ def test_any_sides_equal_exact_neighbours(seed):
     rows = FeatureRows(made(kind, count=200, dimension=12))
     k = int(rng.integers(1, 6))
     sides = []
-    for cell in range(int(rng.integers(1, 6))):
+    for _ in range(int(rng.integers(1, 6))):
         images = rng.choice(200, rng.integers(1, 200), replace=False)
         candidates = rng.choice(200, rng.integers(k, 201), replace=False)
         sides.append(Request(images, candidates, np.nonzero(rng.random((len(images), len(candidates))) < 0.02)))
