@@ -44,7 +44,7 @@ class Evaluation:
         parts: the rows with the replicates behind their intervals and tests, for paired comparisons of encoders.
         notes: what a reader must know (no patient ids, for example).
         together: how many option sets were measured in the same sweeps. Where there are several, ``counts`` and the
-            seconds of ``sweep`` and ``margin sweep`` are of all of them together, in each of their evaluations.
+            seconds of ``check``, ``sweep`` and ``margin sweep`` are of all of them, in each of their evaluations.
     """
 
     rows: list[dict[str, Any]]

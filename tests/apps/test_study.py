@@ -277,5 +277,5 @@ def test_an_ablation_that_a_cohort_cannot_do_takes_no_other_with_it(tmp_path):
         found = GroupScorer(tmp_path / name / "scored")(features, seen, options[name])
         assert found.together == 2
         assert found.rows == evaluate(features, seen, options[name]).rows
-    with pytest.raises(ValueError, match="observations.boxed is None"):
+    with pytest.raises(ValueError, match=r"observations\.boxed is None"):
         GroupScorer(tmp_path / "boxed" / "scored")(features, seen, options["boxed"])
