@@ -36,41 +36,50 @@ COLUMNS = (
 )
 
 Variant = Callable[[Any, str, dict[str, Any]], CellResults]
+Together = Callable[[Any, dict[str, dict[str, Any]]], None]
 
 
 def run_ablations(
-    names: Sequence[str], cells: Sequence[Any], results: Sequence[CellResults], variant: Variant
+    names: Sequence[str], cells: Sequence[Any], results: Sequence[CellResults], variant: Variant, together: Together
 ) -> list[dict[str, Any]]:
-    """Run ablations of a cohort's cells.
+    """Run ablations of a cohort's cells, those of a cell one after the other.
 
     Args:
         names: of :data:`ABLATIONS`.
         cells: the study's cells.
         results: their main results, in the same order.
         variant: runs a cell with overrides under a name.
+        together: is told all that will be run of a cell, name -> overrides, before any of it, and may do work that they
+            share.
 
     Returns:
         rows of ablations.csv: one an ablation × encoder × finding (empty: the task), and one an ablation with the rank
         correlation of the encoders' D with the main result (``encoder`` empty); of those in :data:`BESIDE` with that of
         sets as small. A part that cannot be run says why.
     """
-    rows: list[dict[str, Any]] = []
-    for name in names:
-        pairs = []
-        for cell, main in zip(cells, results, strict=True):
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for cell, main in zip(cells, results, strict=True):
+        together(cell, _variants(names))
+        for name in names:
             print(f"  {cell.name}: ablation {name}", flush=True)
             try:
                 base = variant(cell, *BESIDE[name]) if name in BESIDE else main
                 changed = variant(cell, name, ABLATIONS[name])
             except SystemExit as refused:
                 reason = str(refused).removeprefix("candor_monai: ")
-                rows.append(_row(name, main.encoder, None, status="failed", reason=reason))
+                rows[name].append(_row(name, main.encoder, None, status="failed", reason=reason))
                 continue
-            pairs.append((base, changed))
-            rows.extend(_changes(name, base, changed))
-        rows.append(_ranking(name, pairs))
+            pairs[name].extend(_task_values(base, changed))
+            rows[name].extend(_changes(name, base, changed))
     task = results[0].results["cohort"]["task"] if results else None
-    return [{**row, "task": task} for row in rows]
+    return [{**row, "task": task} for name in names for row in (*rows[name], _ranking(name, pairs[name]))]
+
+
+def _variants(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """All that is run for some ablations, with what they are compared with: name -> overrides."""
+    beside = [BESIDE[name] for name in names if name in BESIDE]
+    return {**dict(beside), **{name: ABLATIONS[name] for name in names}}
 
 
 def _changes(name: str, main: CellResults, changed: CellResults) -> Iterator[dict[str, Any]]:
@@ -93,12 +102,14 @@ def _changes(name: str, main: CellResults, changed: CellResults) -> Iterator[dic
         )
 
 
-def _ranking(name: str, pairs: Sequence[tuple[CellResults, CellResults]]) -> dict[str, Any]:
-    values = []
-    for main, changed in pairs:
-        before, after = main.row("task", ""), changed.row("task", "")
-        if before and after and before["D"] is not None and after["D"] is not None:
-            values.append((before["D"], after["D"]))
+def _task_values(main: CellResults, changed: CellResults) -> Iterator[tuple[float, float]]:
+    """The task's D before and after, where both are known."""
+    before, after = main.row("task", ""), changed.row("task", "")
+    if before and after and before["D"] is not None and after["D"] is not None:
+        yield before["D"], after["D"]
+
+
+def _ranking(name: str, values: Sequence[tuple[float, float]]) -> dict[str, Any]:
     if len(values) < 3:
         return _row(name, None, None, status="insufficient", reason="fewer than 3 encoders have both values")
     found = spearman([one for one, _ in values], [two for _, two in values])

@@ -25,7 +25,9 @@ from ..data.canonical_cache import CachedPool, CanonicalCache
 from ..data.cohorts.cards import load_card
 from ..data.feature_store import FeatureStore
 from ..handlers.companion_files import FILE
+from ..handlers.engine_data import present_features
 from ..handlers.run_context import RunContext
+from ..metrics.options import Options as MeasureOptions
 from ..utils.atomic import atomic_write
 from ..utils.errors import UserError
 from ..utils.told import told_briefly
@@ -35,6 +37,7 @@ from .distributed import go_on_alone, processes, tell
 from .opening import CALIBRATION, open_pool, recorded
 from .options import RunOptions
 from .running import claim
+from .scoring import score_variants
 from .study_file import NOT_INHERITED, Study, StudyCell, StudyCohort, encoder_name, read_study, safe, study_cells
 from .study_plan import plan_study, speed_record, tell_plan
 from .study_results import ranking_text, write_comparison, write_whole_study
@@ -107,7 +110,7 @@ def run_study(options: RunOptions, output_dir: Path) -> list[dict[str, Any]]:
         left_out = runner.common_images(parts)
         results = [runner.score(cell, context, left_out) for cell, context in zip(members, parts, strict=True)]
         folder = output_dir if len(study.cohorts) == 1 else output_dir / safe(cohort.label)
-        changed = run_ablations(cohort.ablations, members, results, runner.variant)
+        changed = run_ablations(cohort.ablations, members, results, runner.variant, runner.score_variants)
         scored = {result.encoder: context for result, context in zip(results, parts, strict=True)}
         found.append(write_comparison(cohort.label, results, folder, scored, own[0].options, runner.pool, changed))
         tell(ranking_text(found[-1].document["ranking"]))
@@ -253,6 +256,42 @@ class CellRunner:
                 self._workflow(cell, "score_groups", _score_overrides(cell, told["left_out"])).run()
                 gc.collect()
 
+    def score_variants(self, cell: StudyCell, variants: Mapping[str, Mapping[str, Any]]) -> None:
+        """Score the groups of a cell's ablations that use its features and are not there: each group once for all.
+
+        Their own runs find the groups scored. Where this cannot be done, each of them scores its own, and tells what
+        is wrong.
+
+        Args:
+            cell: the cell, whose own results come first.
+            variants: overrides of each ablation by its name.
+        """
+        main = _read_stamp(cell.folder) or {}
+        todo = {}
+        for name, overrides in variants.items():
+            folder, stamp = self._variant(cell, name, overrides, main)
+            if FEATURES_BY.isdisjoint(overrides) and _read_stamp(folder) != stamp:
+                todo[folder] = overrides
+        if len(todo) < 2:
+            return
+        tell(f"  {cell.name}: scoring {len(todo)} ablations together")
+        try:
+            self._score_together(dataclasses.replace(cell, folder=next(iter(todo))), todo, main.get("left_out", ()))
+        except SystemExit as refused:
+            logger.warning("%s: ablations are scored one by one: %s", cell.name, refused)
+        gc.collect()
+
+    @told_briefly
+    def _score_together(self, cell: StudyCell, todo: Mapping[Path, Mapping[str, Any]], left_out: Sequence[str]) -> None:
+        """Score ablations, by their folders, on the features and labels of a cell in the folder of one of them."""
+        workflow = self._workflow(cell, "score_groups", {**D_ALONE, **_leave_out(cell.folder, left_out)})
+        parsed = workflow.parser.get_parsed_content
+        features, rows = present_features(parsed("stored_features"))
+        options = parsed("measure_options")
+        measured = {folder: _changed(options, overrides) for folder, overrides in todo.items()}
+        possible = {folder: changed for folder, changed in measured.items() if changed is not None}
+        score_variants(possible, features, parsed("observations").take(rows))
+
     def variant(self, cell: StudyCell, name: str, overrides: dict[str, Any]) -> CellResults:
         """The cell's D (and features where needed) with other options, in a folder of its own.
 
@@ -351,6 +390,14 @@ class CellRunner:
                 sort_keys=True,
             )
         )
+
+
+def _changed(options: MeasureOptions, overrides: Mapping[str, Any]) -> MeasureOptions | None:
+    """The measure's options with some changed; None where they cannot be, which the ablation's own run tells."""
+    try:
+        return dataclasses.replace(options, **overrides)
+    except ValueError:
+        return None
 
 
 def _read_stamp(folder: Path) -> dict[str, Any] | None:

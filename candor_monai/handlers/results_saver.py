@@ -30,6 +30,8 @@ from .scored_files import forget_scored
 if TYPE_CHECKING:
     from ignite.engine import Engine
 
+    from ..metrics.evaluation import Evaluation
+
 logger = logging.getLogger(__name__)
 
 # Files that an earlier run with other options (or a study) may have left, and the table that this run has if it writes
@@ -108,7 +110,7 @@ class ResultsSaver(RankZeroHandler):
                 "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "bottleneck": context.bottleneck,
                 "chosen": context.chosen,
-                "counts": {**context.counts, **{f"score.{name}": int(n) for name, n in evaluation.counts.items()}},
+                "counts": {**context.counts, **{f"score.{name}": int(n) for name, n in _counts(evaluation).items()}},
             },
             "versions": versions(),
             "cohort": context.describe_cohort(),
@@ -143,6 +145,12 @@ class ResultsSaver(RankZeroHandler):
         if "patient" in table:
             table["patient"] = pseudonyms(table["patient"], self.key)
         return table
+
+
+def _counts(evaluation: Evaluation) -> dict[str, int]:
+    """What the exact step had to do; where it did so for several option sets together, for how many."""
+    together = {"together": evaluation.together} if evaluation.together > 1 else {}
+    return {**evaluation.counts, **together}
 
 
 def columns_of(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -29,7 +29,7 @@ from .companion_files import get_companions, get_fields, put_companions, put_fie
 from .run_context import versions
 
 FOLDER = "scored"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 # Options that change the time that scoring takes and no bit of a result.
 _FREE = ("memory_bytes", "precision")
 _ROWS = 8192
@@ -37,17 +37,14 @@ _ROWS = 8192
 logger = logging.getLogger(__name__)
 
 
-def evaluation_digest(features: np.ndarray, observations: Observations, options: Options) -> str:
-    """A digest of all that an evaluation depends on: features, labels, options, versions of what computes it.
+def images_digest(features: np.ndarray, observations: Observations) -> str:
+    """A digest of what evaluations of the same images have in common: features, labels and all that is known.
 
     Args:
         features: shape (N, d), float32; read in blocks.
         observations: the N images.
-        options: of the measure.
     """
-    kept = {name: value for name, value in plain(options).items() if name not in _FREE}
-    told = json.dumps([SCHEMA_VERSION, versions(), kept], sort_keys=True, default=str)
-    digest = hashlib.sha256(told.encode())
+    digest = hashlib.sha256()
     for field in dataclasses.fields(observations):
         value = getattr(observations, field.name)
         if isinstance(value, np.ndarray):
@@ -58,7 +55,19 @@ def evaluation_digest(features: np.ndarray, observations: Observations, options:
     digest.update(json.dumps(list(features.shape)).encode())
     for start in range(0, len(features), _ROWS):
         digest.update(np.ascontiguousarray(features[start : start + _ROWS]).data.cast("B"))
-    return digest.hexdigest()[:32]
+    return digest.hexdigest()
+
+
+def evaluation_digest(images: str, options: Options) -> str:
+    """A digest of all that an evaluation depends on: images, options, versions of what computes it.
+
+    Args:
+        images: their :func:`images_digest`.
+        options: of the measure.
+    """
+    kept = {name: value for name, value in plain(options).items() if name not in _FREE}
+    told = json.dumps([SCHEMA_VERSION, versions(), kept, images], sort_keys=True, default=str)
+    return hashlib.sha256(told.encode()).hexdigest()[:32]
 
 
 def write_scored(folder: Path, digest: str, groups: Sequence[str], scored: Scored) -> Path:
@@ -68,7 +77,7 @@ def write_scored(folder: Path, digest: str, groups: Sequence[str], scored: Score
         folder: ``scored/`` of the run.
         digest: of the evaluation.
         groups: their names.
-        scored: what :func:`~candor_monai.metrics.evaluation.score_groups` gave for them.
+        scored: what :func:`~candor_monai.metrics.evaluation.score_together` gave for them.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
@@ -81,6 +90,7 @@ def write_scored(folder: Path, digest: str, groups: Sequence[str], scored: Score
         "points": [put_fields(arrays, f"point/{n}", point) for n, point in enumerate(scored.points)],
         "counts": {name: int(value) for name, value in vars(scored.counts).items()},
         "seconds": scored.seconds,
+        "together": scored.together,
     }
     name = hashlib.sha256("\n".join(groups).encode("utf-8", "surrogatepass")).hexdigest()[:16]
     path = folder / f"{digest}-{name}.npz"
@@ -132,4 +142,5 @@ def _scored(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Scored:
         [get_fields(GridPoint, arrays, kept) for kept in header["points"]],
         Counts(**header["counts"]),
         dict(header["seconds"]),
+        int(header["together"]),
     )

@@ -28,6 +28,7 @@ _NAMES = {
     "discordance_rate": "discordance",
     "discordant_overlap": "overlap",
     "evaluate": "evaluation",
+    "evaluate_together": "evaluation",
     "keyed_hash": "keyed_hash",
     "keyed_rank": "keyed_hash",
     "margin_bound": "margin",

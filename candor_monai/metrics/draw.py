@@ -20,6 +20,9 @@ from .patient_exchange import exchangeable
 
 POOLED_GROUP = "pooled"
 
+#: (matched, group, who has a label) -> rows of these, so that draws under several option sets hold each of them once.
+RowSets = dict[tuple[bool, str, bytes], np.ndarray]
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -70,12 +73,13 @@ class Exclusions:
     left_neg: np.ndarray
 
 
-def draws(observations: Observations, options: Options) -> Iterator[Draw]:
+def draws(observations: Observations, options: Options, shared: RowSets | None = None) -> Iterator[Draw]:
     """The draw of every finding in every group, group by group.
 
     Args:
         observations: the cohort.
         options: see :class:`.options.Options`.
+        shared: rows that draws of these observations under other options made; those of these are added.
 
     Yields:
         one :class:`Draw` for every group (in the order of ``group_names``) and finding.
@@ -93,10 +97,11 @@ def draws(observations: Observations, options: Options) -> Iterator[Draw]:
     if options.queries == "test" and observations.test is None:
         raise ValueError("queries is 'test', but observations.test is None")
     labels = effective_labels(observations, options)
+    shared = {} if shared is None else shared
     for name, rows, parts in groups(observations, options.matched):
         sampled = [query_order(observations, options, part, part_name) for part_name, part in parts]
         for column in range(len(observations.findings)):
-            yield _draw(observations, options, labels[:, column], column, name, rows, sampled)
+            yield _draw(observations, options, labels[:, column], column, name, rows, sampled, shared)
 
 
 def effective_labels(observations: Observations, options: Options) -> np.ndarray:
@@ -276,10 +281,12 @@ def _draw(
     group: str,
     rows: np.ndarray,
     sampled: list[np.ndarray],
+    shared: RowSets,
 ) -> Draw:
     finding = observations.findings[column]
-    rows_pos = rows[label[rows] == 1]
-    rows_neg = rows[label[rows] == 0]
+    masks = [label[rows] == wanted for wanted in (1, 0)]
+    keys = [(options.matched, group, np.packbits(mask).tobytes()) for mask in masks]
+    rows_pos, rows_neg = (shared.setdefault(key, rows[mask]) for key, mask in zip(keys, masks, strict=True))
     queries = np.sort(np.concatenate([_queries(observations, options, label, column, part) for part in sampled]))
     n = set_size(observations, options, rows_pos, rows_neg)
     reason = _too_few(observations, options, n, len(rows_pos), len(rows_neg))

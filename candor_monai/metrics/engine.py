@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,13 +11,16 @@ from .cells import Cell
 from .compared_draw import ComparedDraw, compare, margins
 from .discordance import tie_rate
 from .draw import Draw, draw_key, excluded_candidates, same_code_pairs
-from .margin_block import Side
 from .margin_sweep import nearest_means
-from .neighbours import Counts, Request
+from .neighbours import Counts, Neighbours, Request
 from .observations import Observations
-from .options import Options
+from .options import LEAST_MEMORY, Options
 from .redraws import Margins, Redraws, Search
+from .shared_requests import DistinctRequests
 from .similarity import FeatureRows
+
+# Bytes of a neighbour that is asked for, while it is looked for: 85 to 111 were measured.
+_ANSWER_BYTES = 120
 
 
 @dataclass(frozen=True)
@@ -40,35 +42,118 @@ class GridPoint:
     dm: np.ndarray
 
 
-def score_group(
-    observations: Observations, options: Options, drawn: Sequence[Draw], search: Search, common: int | None
-) -> tuple[list[Cell], list[GridPoint]]:
-    """Cells (without margin scores) and grid of all findings of one group.
+@dataclass(frozen=True)
+class GroupQuestions:
+    """What one option set asks about one group.
+
+    Attributes:
+        observations, options, drawn, common: as given to :func:`group_questions`.
+        compared: of each draw, itself and its smaller sizes; none where nothing can be estimated.
+        redraws: the further draws.
+        requests: those of every draw (the whole group, then of ``compared``), positives before negatives.
+        ks: neighbours of each.
+        listed: the requests of ``redraws``, with the neighbours of each.
+    """
+
+    observations: Observations
+    options: Options
+    drawn: Sequence[Draw]
+    common: int | None
+    compared: list[list[ComparedDraw]]
+    redraws: Redraws
+    requests: list[Request]
+    ks: list[int]
+    listed: tuple[list[Request], list[int]]
+
+
+def group_questions(
+    observations: Observations, options: Options, drawn: Sequence[Draw], common: int | None, sharers: int = 1
+) -> GroupQuestions:
+    """What is to be found for all findings of one group.
 
     Args:
         observations: the cohort.
         options: of the measure.
         drawn: the draws of the group's findings.
-        search: answers requests.
         common: set size of ``D_common``, or None.
+        sharers: option sets with further draws that are answered together, and share the memory for their lists.
     """
     ks = sorted({options.k, *options.ks})
+    compared = [[] if draw.reason else _compared(observations, options, draw, common) for draw in drawn]
     requests: list[Request] = []
-    plans = []
-    for draw in drawn:
-        compared = [] if draw.reason else _compared(observations, options, draw, common)
-        plans.append((compared, len(requests)))
-        if compared:
+    for draw, items in zip(drawn, compared, strict=True):
+        if items:
             requests += _whole_group(observations, options, draw)
-        for item in compared:
+        for item in items:
             requests += item.requests()
-    redraws = Redraws(observations, options, drawn, ks)
-    lists, depths = redraws.requests()
-    answers = search([*requests, *lists], [ks[-1]] * len(requests) + depths)
-    further = redraws.margins(answers[len(requests) :], search)
-    cells, grid = [], []
-    for draw, (compared, first), redrawn in zip(drawn, plans, further, strict=True):
-        found = [answer.similarities for answer in answers[first : first + 2 + 2 * len(compared)]]
+    narrowed = replace(options, memory_bytes=max(options.memory_bytes // sharers, LEAST_MEMORY))
+    redraws = Redraws(observations, narrowed, drawn, ks)
+    return GroupQuestions(
+        observations,
+        options,
+        drawn,
+        common,
+        compared,
+        redraws,
+        requests,
+        [ks[-1]] * len(requests),
+        redraws.requests(),
+    )
+
+
+def score_group(asked: Sequence[GroupQuestions], search: Search) -> list[tuple[list[Cell], list[GridPoint]]]:
+    """Cells (without margin scores) and grid of all findings of one group, for each option set.
+
+    The requests of as many option sets as the memory holds answers for go to one search; equal ones are one.
+
+    Args:
+        asked: of each option set, all with the same ``memory_bytes``.
+        search: answers requests.
+    """
+    out = []
+    for some in _together(asked):
+        distinct = DistinctRequests()
+        places = [[distinct.add(request, k) for request, k in zip(*_all_requests(one), strict=True)] for one in some]
+        answers = search(distinct.requests, distinct.ks)
+        for one, own in zip(some, places, strict=True):
+            found = [answers[place].nearest(k) for place, k in zip(own, _all_requests(one)[1], strict=True)]
+            out.append(_group_cells(one, found, search))
+    return out
+
+
+def _all_requests(asked: GroupQuestions) -> tuple[list[Request], list[int]]:
+    return asked.requests + asked.listed[0], asked.ks + asked.listed[1]
+
+
+def _together(asked: Sequence[GroupQuestions]) -> Iterator[list[GroupQuestions]]:
+    """Option sets, in their order, whose answers half of the memory holds; those of further draws are bounded apart."""
+    some: list[GroupQuestions] = []
+    distinct, number = DistinctRequests(), 0
+    for one in asked:
+        further = distinct.further(one.requests, one.ks)
+        if some and (number + further) * _ANSWER_BYTES > one.options.memory_bytes // 2:
+            yield some
+            some, distinct, number = [], DistinctRequests(), 0
+            further = distinct.further(one.requests, one.ks)
+        for request, k in zip(one.requests, one.ks, strict=True):
+            distinct.add(request, k)
+        some.append(one)
+        number += further
+    if some:
+        yield some
+
+
+def _group_cells(
+    asked: GroupQuestions, answers: Sequence[Neighbours], search: Search
+) -> tuple[list[Cell], list[GridPoint]]:
+    """Cells and grid of one option set, from the answers to all that it asked."""
+    options, common = asked.options, asked.common
+    further = asked.redraws.margins(answers[len(asked.requests) :], search)
+    cells, grid, first = [], [], 0
+    for draw, compared, redrawn in zip(asked.drawn, asked.compared, further, strict=True):
+        count = 2 + 2 * len(compared) if compared else 0
+        found = [answer.similarities for answer in answers[first : first + count]]
+        first += count
         cells.append(_cell(options, draw, compared, found, redrawn, common))
         if compared and (options.ks or options.sizes):
             grid += _grid(options, draw, compared, found[2:], redrawn, common)
@@ -190,29 +275,57 @@ def _grid(
 
 
 def margin_scores(
-    rows: FeatureRows, observations: Observations, options: Options, cells: Sequence[Cell], counts: Counts
-) -> list[np.ndarray | None]:
-    """The margin classifier: c⁺ − c⁻ of every labelled image of each cell.
+    rows: FeatureRows,
+    observations: Observations,
+    wanted: Sequence[tuple[Options, Sequence[Cell]]],
+    counts: Counts,
+) -> list[list[np.ndarray | None]]:
+    """The margin classifier: c⁺ − c⁻ of every labelled image of each cell, for each option set.
+
+    Sets of the same images against the same candidates are scored once for all option sets of one k: those of
+    exchanged roles, for example, which have the margins of the others, negated.
+
+    Args:
+        rows: the features.
+        observations: the cohort.
+        wanted: options and cells of each option set, all with the same ``precision`` and ``memory_bytes``.
+        counts: is added to.
 
     Returns:
-        for each cell, the scores of ``rows_pos`` then ``rows_neg``, NaN where fewer than k candidates are left, or
-        None where the cell has no candidates.
+        for each option set and cell, the scores of ``rows_pos`` then ``rows_neg``, NaN where fewer than k candidates
+        are left, or None where the cell has no candidates.
     """
-    out: list[np.ndarray | None] = [None] * len(cells)
-    places = [place for place, cell in enumerate(cells) if cell.n]
-    for _, members in groupby(places, key=lambda place: cells[place].group):
-        sides = [side for place in members for side in _margin_sides(observations, options, cells[place], place)]
-        means = nearest_means(rows, sides, options, counts, observations.order)
-        for first in range(0, len(sides), 2):
-            out[sides[first].cell] = means[first] - means[first + 1]
+    out: list[list[np.ndarray | None]] = [[None] * len(cells) for _, cells in wanted]
+    places: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    for at, (options, cells) in enumerate(wanted):
+        for place, cell in enumerate(cells):
+            if cell.n:
+                places.setdefault((options.k, cell.group), []).append((at, place))
+    for some in places.values():
+        distinct = DistinctRequests()
+        found: list[tuple[list[int], np.ndarray]] = []
+        for at, place in some:
+            by, sides = _margin_sides(observations, wanted[at][0], wanted[at][1][place])
+            found.append(([distinct.add(side, wanted[at][0].k) for side in sides], by))
+        means = nearest_means(rows, distinct.requests, wanted[some[0][0]][0], counts, observations.order)
+        for (at, place), ((pos, neg), by) in zip(some, found, strict=True):
+            margin = np.empty(len(by))
+            margin[by] = means[pos] - means[neg]
+            out[at][place] = margin
     return out
 
 
-def _margin_sides(observations: Observations, options: Options, cell: Cell, place: int) -> list[Side]:
+def _margin_sides(observations: Observations, options: Options, cell: Cell) -> tuple[np.ndarray, list[Request]]:
+    """The order of the cell's labelled images by row, and these in that order against each set.
+
+    So what exchanged roles or other options do not change is seen to be the same.
+    """
     members, positive = cell.labelled
+    by = np.argsort(members)
+    members, positive = members[by], positive[by]
     key = draw_key(observations, options, cell.finding, cell.group, 0)
     exclusions = excluded_candidates(observations, options, key, members, positive, cell.cand_pos, cell.cand_neg)
-    return [
-        Side(place, members, cell.cand_pos, exclusions.pos),
-        Side(place, members, cell.cand_neg, exclusions.neg),
+    return by, [
+        Request(members, cell.cand_pos, exclusions.pos),
+        Request(members, cell.cand_neg, exclusions.neg),
     ]

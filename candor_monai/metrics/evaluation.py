@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
@@ -13,8 +13,8 @@ import numpy as np
 
 from .cells import Cell
 from .companions import Companions, cell_companions
-from .draw import Draw, draw_key, draws
-from .engine import GridPoint, margin_scores, score_group
+from .draw import POOLED_GROUP, Draw, RowSets, draw_key, draws
+from .engine import GridPoint, group_questions, margin_scores, score_group
 from .keyed_hash import keyed_rank
 from .margin import margin_bound
 from .neighbours import Counts
@@ -43,6 +43,8 @@ class Evaluation:
         seconds: wall time of each stage.
         parts: the rows with the replicates behind their intervals and tests, for paired comparisons of encoders.
         notes: what a reader must know (no patient ids, for example).
+        together: how many option sets were measured in the same sweeps. Where there are several, ``counts`` and the
+            seconds of ``check``, ``sweep`` and ``margin sweep`` are of all of them, in each of their evaluations.
     """
 
     rows: list[dict[str, Any]]
@@ -54,6 +56,7 @@ class Evaluation:
     seconds: dict[str, float]
     parts: list[Part]
     notes: list[str] = field(default_factory=list)
+    together: int = 1
 
 
 def evaluate(features: Any, observations: Observations, options: Options | None = None) -> Evaluation:
@@ -78,16 +81,81 @@ def evaluate(features: Any, observations: Observations, options: Options | None 
     >>> result.rows[0]["finding"], result.rows[0]["n_candidates"], result.rows[0]["D"]
     ('effusion', 40, 0.0)
     """
-    options = Options() if options is None else options
-    clock = Clock()
-    with clock("check"):
+    return _evaluations(features, observations, {"options": Options() if options is None else options})["options"]
+
+
+def evaluate_together(
+    features: Any, observations: Observations, options: Mapping[str, Options]
+) -> dict[str, Evaluation]:
+    """Measure discordance under several option sets, each group scored once for all of them.
+
+    Both roles, for example, are one sweep: what positives and negatives are compared with overlaps, and the margin
+    classifier's scores of one are those of the other, negated. What is compared in one pooled group
+    (``matched: False``) shares nothing with matched groups and is scored beside them.
+
+    Args:
+        features: as for :func:`evaluate`, shape (N, d), float32.
+        observations: the N images.
+        options: by a name of your choice. All options may differ but ``precision`` and ``memory_bytes``: they change
+            no bit of a result, and what is scored once is scored in one way, within one bound.
+
+    Returns:
+        by name, in the order given, the :class:`Evaluation` that :func:`evaluate` gives with these options alone, to
+        the last bit of every number; :attr:`Evaluation.together` says how counts and seconds are to be read.
+
+    Raises:
+        ValueError: as :func:`evaluate`, where an option set is at fault with its name; or ``precision`` or
+            ``memory_bytes`` differ.
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.arange(80)[:, None] % 4 == 0
+    >>> features = (rng.standard_normal((80, 16)) + 3 * labels).astype(np.float32)
+    >>> seen = Observations([f"image{i}" for i in range(80)], labels.astype(int), ["effusion"])
+    >>> plain = Options(permutation_test=False, total_interval=False)
+    >>> roles = {role: replace(plain, roles=role) for role in ("positives", "negatives")}
+    >>> both = evaluate_together(features, seen, roles)
+    >>> [(role, result.rows[0]["n_queries"], round(result.rows[0]["D"], 2)) for role, result in both.items()]
+    [('positives', 20, 0.0), ('negatives', 60, 0.22)]
+    """
+    for name in ("precision", "memory_bytes"):
+        values = {key: getattr(one, name) for key, one in options.items()}
+        if len(set(values.values())) > 1:
+            told = ", ".join(f"{value!r} in {key!r}" for key, value in values.items())
+            raise ValueError(f"{name} is {told}: what is scored together has one {name}, which changes no result")
+    return _evaluations(features, observations, options)
+
+
+def _evaluations(features: Any, observations: Observations, options: Mapping[str, Options]) -> dict[str, Evaluation]:
+    check = Clock()
+    with check("check"):
         rows = FeatureRows(features)
         if len(rows) != len(observations):
             raise ValueError(f"features has {len(rows)} rows, observations {len(observations)}")
-    with clock("draw"):
-        plan = evaluation_plan(observations, options)
-    scored = score_groups(rows, observations, options, plan, plan.groups)
-    return put_together(observations, options, plan, [scored], clock)
+    portions, clocks = [], []
+    shared: RowSets = {}
+    for name, one in options.items():
+        clock = Clock()
+        clock.add(check.seconds)
+        with clock("draw"), _named(name if len(options) > 1 else None):
+            plan = evaluation_plan(observations, one, shared)
+        portions.append(Portion(one, plan, plan.groups))
+        clocks.append(clock)
+    scored = score_together(rows, observations, portions)
+    return {
+        name: put_together(observations, part.options, part.plan, [found], clock)
+        for name, part, found, clock in zip(options, portions, scored, clocks, strict=True)
+    }
+
+
+@contextmanager
+def _named(name: str | None) -> Iterator[None]:
+    """What is wrong with one of several option sets is told with its name."""
+    try:
+        yield
+    except ValueError as error:
+        if name is None:
+            raise
+        raise ValueError(f"option set {name!r}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -115,7 +183,7 @@ class Scored:
     Attributes:
         cells, companions: one a group and finding, in the order of the plan.
         points: of the grid.
-        counts: as in :class:`Evaluation`.
+        counts, together: as in :class:`Evaluation`.
         seconds: wall time of each stage.
     """
 
@@ -124,10 +192,39 @@ class Scored:
     points: list[GridPoint]
     counts: Counts
     seconds: dict[str, float]
+    together: int = 1
 
 
-def evaluation_plan(observations: Observations, options: Options) -> Plan:
+@dataclass(frozen=True)
+class Portion:
+    """Some groups of an evaluation that are to be measured.
+
+    Attributes:
+        options: of the measure.
+        plan: of the whole evaluation.
+        names: the groups.
+        exchange: of the permutation test, from :func:`~.permutation.cohort_exchange`, where several calls share it.
+    """
+
+    options: Options
+    plan: Plan
+    names: Sequence[str]
+    exchange: PatientExchange | None = None
+
+    def drawn(self) -> dict[str, list[Draw]]:
+        """The draws of each group, in the order of the plan."""
+        wanted = set(self.names)
+        by_group = groupby(self.plan.drawn, key=lambda draw: draw.group)
+        return {group: list(members) for group, members in by_group if group in wanted}
+
+
+def evaluation_plan(observations: Observations, options: Options, shared: RowSets | None = None) -> Plan:
     """The draws of an evaluation, and the set size that they have in common.
+
+    Args:
+        observations: the cohort.
+        options: of the measure.
+        shared: as for :func:`~.draw.draws`, the same for all option sets that are measured together.
 
     Raises:
         ValueError: an option needs what the observations lack.
@@ -136,50 +233,74 @@ def evaluation_plan(observations: Observations, options: Options) -> Plan:
         for finding in observations.findings:
             if finding not in options.weights:
                 raise ValueError(f"weights has no {finding!r}")
-    drawn = _labelled_somewhere(list(draws(observations, options)))
+    drawn = _labelled_somewhere(list(draws(observations, options, shared)))
     sizes = [draw.n for draw in drawn if draw.reason is None]
     return Plan(drawn, options.common_candidates or (min(sizes) if sizes else None))
 
 
-def score_groups(
-    rows: FeatureRows,
-    observations: Observations,
-    options: Options,
-    plan: Plan,
-    names: Sequence[str],
-    exchange: PatientExchange | None = None,
-) -> Scored:
-    """Measure some groups of an evaluation.
+def score_together(rows: FeatureRows, observations: Observations, portions: Sequence[Portion]) -> list[Scored]:
+    """Measure some groups of evaluations of the same images; what is a group of several is scored once for all.
 
     Args:
         rows: the checked features of all images.
         observations: all images.
-        options: of the measure.
-        plan: of the whole evaluation.
-        names: the groups.
-        exchange: of the permutation test, from :func:`~.permutation.cohort_exchange`, where several calls share it.
+        portions: of each evaluation; all with the same ``precision`` and ``memory_bytes``.
+
+    Returns:
+        of each evaluation, what is given for it alone, to the last bit, but for counts and seconds.
     """
-    clock, counts = Clock(), Counts()
-    wanted = set(names)
-    cells: list[Cell] = []
-    points: list[GridPoint] = []
+    out: dict[int, Scored] = {}
+    for matched in (True, False):
+        which = [at for at, portion in enumerate(portions) if portion.options.matched == matched]
+        out.update(zip(which, _score_alike(rows, observations, [portions[at] for at in which]), strict=True))
+    return [out[at] for at in range(len(portions))]
+
+
+def _score_alike(rows: FeatureRows, observations: Observations, portions: Sequence[Portion]) -> list[Scored]:
+    """:func:`score_together` of evaluations that compare within the same groups."""
+    clock, swept, with_margin = Clock(), Counts(), Counts()
     with clock("sweep"):
-        for group, members in groupby(plan.drawn, key=lambda draw: draw.group):
-            if group not in wanted:
-                continue
-
-            def answer(requests: Any, ks: Any) -> Any:
-                return search(rows, requests, ks, observations.order, options, counts)
-
-            scored, grid = score_group(observations, options, list(members), answer, plan.common)
-            cells += scored
-            points += grid
-    if options.margin:
+        found = _sweep(rows, observations, portions, swept)
+    cells = [made for made, _ in found]
+    wanted = [at for at, portion in enumerate(portions) if portion.options.margin]
+    if wanted:
         with clock("margin sweep"):
-            scores = margin_scores(rows, observations, options, cells, counts)
-            cells = [replace(cell, margin=score) for cell, score in zip(cells, scores, strict=True)]
-    companions = cell_companions(rows, observations, options, cells, clock, exchange)
-    return Scored(cells, companions, points, counts, clock.seconds)
+            asked = [(portions[at].options, cells[at]) for at in wanted]
+            for at, scores in zip(wanted, margin_scores(rows, observations, asked, with_margin), strict=True):
+                cells[at] = [replace(cell, margin=score) for cell, score in zip(cells[at], scores, strict=True)]
+    out = []
+    for portion, made, (_, points) in zip(portions, cells, found, strict=True):
+        margin, own = portion.options.margin, Clock()
+        own.add({name: value for name, value in clock.seconds.items() if margin or name == "sweep"})
+        companions = cell_companions(rows, observations, portion.options, made, own, portion.exchange)
+        counts = swept + with_margin if margin else swept
+        out.append(Scored(made, companions, points, counts, own.seconds, len(portions)))
+    return out
+
+
+def _sweep(
+    rows: FeatureRows, observations: Observations, portions: Sequence[Portion], counts: Counts
+) -> list[tuple[list[Cell], list[GridPoint]]]:
+    """Cells without margin scores, and grid, of each evaluation, in the order of its plan."""
+    memory = {portion.options.memory_bytes for portion in portions}
+    assert len(memory) <= 1, "what is scored together has one bound of memory"
+    found: list[tuple[list[Cell], list[GridPoint]]] = [([], []) for _ in portions]
+    drawn = [portion.drawn() for portion in portions]
+    sharers = max(sum(portion.options.redraws > 1 for portion in portions), 1)
+
+    def answer(requests: Any, ks: Any) -> Any:
+        return search(rows, requests, ks, observations.order, portions[0].options, counts)
+
+    for group in dict.fromkeys((*observations.group_names, POOLED_GROUP)):
+        which = [at for at, groups in enumerate(drawn) if group in groups]
+        asked = [
+            group_questions(observations, portions[at].options, drawn[at][group], portions[at].plan.common, sharers)
+            for at in which
+        ]
+        for at, (cells, points) in zip(which, score_group(asked, answer), strict=True):
+            found[at][0].extend(cells)
+            found[at][1].extend(points)
+    return found
 
 
 def put_together(
@@ -219,6 +340,7 @@ def put_together(
         clock.seconds,
         table,
         _notes(observations),
+        max((part.together for part in parts), default=1),
     )
 
 

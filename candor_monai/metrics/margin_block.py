@@ -24,33 +24,11 @@ _PAIRS = 2**18
 
 
 @dataclass(frozen=True)
-class Side:
-    """The images of a cell against one of its sets.
-
-    Attributes:
-        cell: number of the cell.
-        images: rows of the cell's images, shape (M,), int64.
-        candidates: rows of the set, shape (n,), int64.
-        excluded: (place in ``images``, place in ``candidates``) of the pairs that are left out.
-    """
-
-    cell: int
-    images: np.ndarray
-    candidates: np.ndarray
-    excluded: tuple[np.ndarray, np.ndarray]
-
-    @property
-    def request(self) -> Request:
-        """What is compared."""
-        return Request(self.images, self.candidates, self.excluded)
-
-
-@dataclass(frozen=True)
 class OfSide:
     """What a block found for one side.
 
     Attributes:
-        images: places in ``Side.images``, int64.
+        images: places in ``Request.queries``, int64.
         means: of their k nearest, float64; NaN where fewer are left.
         slow: places of the images that :meth:`Batch.slow_means` is left with, int64.
     """
@@ -66,20 +44,19 @@ class Batch:
     Args:
         rows: the features.
         space: of the scores.
-        sides: every set has at least k candidates.
+        sides: images (the queries) and sets of at least k candidates.
         options: ``k`` and ``memory_bytes`` are used.
         threads: that work on blocks at a time.
     """
 
     def __init__(
-        self, rows: FeatureRows, space: SweepSpace, sides: Sequence[Side], options: Options, threads: int
+        self, rows: FeatureRows, space: SweepSpace, sides: Sequence[Request], options: Options, threads: int
     ) -> None:
         self._rows, self._space, self._k = rows, space, options.k
-        requests = [side.request for side in sides]
         self._candidates = union([side.candidates for side in sides], len(rows))
         self._tables = ScoreTables(
             space,
-            requests,
+            sides,
             [options.k] * len(sides),
             self._candidates,
             space.candidates(self._candidates),
@@ -118,7 +95,7 @@ class Batch:
 
         Args:
             at: place of the side.
-            places: in ``Side.images``, ascending, int64.
+            places: in ``Request.queries``, ascending, int64.
             order: place of each row among equal similarities, shape (N,), int64.
             counts: is added to.
         """

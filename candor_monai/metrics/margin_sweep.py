@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from .margin_block import Batch, Side
-from .neighbours import Counts
+from .margin_block import Batch
+from .neighbours import Counts, Request
 from .options import Options
 from .score_tables import batches, union
 from .similarity import FeatureRows
@@ -23,13 +23,13 @@ _SLOW = 2048
 
 
 def nearest_means(
-    rows: FeatureRows, sides: Sequence[Side], options: Options, counts: Counts, order: np.ndarray
+    rows: FeatureRows, sides: Sequence[Request], options: Options, counts: Counts, order: np.ndarray
 ) -> list[np.ndarray]:
     """c of every image of every side: the mean of its k largest exact similarities, NaN where fewer are left.
 
     Args:
         rows: the features.
-        sides: images and sets; every set has at least k candidates.
+        sides: images (the queries) and sets; every set has at least k candidates.
         options: ``k``, ``precision`` and ``memory_bytes`` are used.
         counts: is added to.
         order: place of each row among equal similarities, shape (N,), int64.
@@ -37,12 +37,12 @@ def nearest_means(
     Returns:
         for each side, shape (M,), float64.
     """
-    means = [np.full(len(side.images), np.nan) for side in sides]
+    means = [np.full(len(side.queries), np.nan) for side in sides]
     if not sides:
         return means
     space = SweepSpace(rows, union([side.candidates for side in sides], len(rows)), choose_precision(options.precision))
     row_bytes = (rows.dimension + 3) * space.dtype.itemsize
-    for places in batches([side.request for side in sides], len(rows), row_bytes, options.memory_bytes // 2):
+    for places in batches(sides, len(rows), row_bytes, options.memory_bytes // 2):
         batch = Batch(rows, space, [sides[place] for place in places], options, torch.get_num_threads())
         slow: list[list[np.ndarray]] = [[] for _ in places]
         for found, of_block in in_workers(batch.block, batch.starts()):

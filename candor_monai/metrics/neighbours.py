@@ -63,6 +63,10 @@ class Neighbours:
     similarities: np.ndarray
     rows: np.ndarray
 
+    def nearest(self, k: int) -> Neighbours:
+        """The first k of each query."""
+        return Neighbours(self.similarities[:, :k], self.rows[:, :k])
+
 
 @dataclass
 class Counts:
@@ -79,6 +83,10 @@ class Counts:
     settled: int = 0
     undecided: int = 0
     long: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """Both together."""
+        return Counts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "shuffle_labels": (None, "image", "patient"),
     "precision": ("auto", "bfloat16", "float32", "float64"),
 }
+LEAST_MEMORY = 2**20
 _LEAST = {
     "k": 1,
     "seed": 0,
@@ -21,7 +22,7 @@ _LEAST = {
     "redraws": 1,
     "resamples": 0,
     "permutations": 0,
-    "memory_bytes": 2**20,
+    "memory_bytes": LEAST_MEMORY,
 }
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from .compared_draw import compare
 from .discordance import discordance_margin
 from .draw import draws
-from .margin_block import Side
 from .margin_sweep import nearest_means
 from .neighbours import Counts
 from .observations import Observations
@@ -56,11 +55,7 @@ def split_margins(features: np.ndarray, observations: Observations, options: Opt
         drawn = list(members)
         reasons |= {(draw.finding, draw.group): draw.reason for draw in drawn if draw.reason}
         drawn = [draw for draw in drawn if not draw.reason]
-        sides = [
-            Side(cell, request.queries, request.candidates, request.excluded)
-            for cell, draw in enumerate(drawn)
-            for request in compare(observations, options, draw, 0, draw.n).requests()
-        ]
+        sides = [request for draw in drawn for request in compare(observations, options, draw, 0, draw.n).requests()]
         means = nearest_means(rows, sides, options, Counts(), observations.order)
         for draw, c_pos, c_neg in zip(drawn, means[::2], means[1::2], strict=True):
             kept = np.isfinite(c_pos) & np.isfinite(c_neg)

@@ -27,8 +27,16 @@ def test_what_has_smaller_sets_is_compared_with_sets_as_small():
         d = (0.4 if small else 0.3) - 0.1 * ("image_size" in overrides) + 0.2 * (overrides.get("k") == 1)
         return results(cell.name, d)
 
+    def together(cell, variants):
+        assert not any(name == cell.name for name, _ in asked), "it comes before the runs"
+        assert variants == {
+            "small_sets": {"max_candidates": 500, "max_queries": 500},
+            "source_512": {"image_size": 512, "max_candidates": 500, "max_queries": 500},
+            "k_1": {"k": 1},
+        }
+
     cells = [SimpleNamespace(name=name) for name in ("a", "b")]
-    rows = run_ablations(["source_512", "k_1"], cells, [results("a", 0.3), results("b", 0.3)], variant)
+    rows = run_ablations(["source_512", "k_1"], cells, [results("a", 0.3), results("b", 0.3)], variant, together)
     found = {(row["ablation"], row["encoder"], row["finding"]): row for row in rows}
     assert len(found) == 2 * (2 * 2 + 1)
     for finding in ("Mass", None):

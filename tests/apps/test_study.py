@@ -176,3 +176,106 @@ def test_unknown_names_end_the_study_before_any_work(cohort, tmp_path):
     with pytest.raises(SystemExit, match="unknown study 'smok'"):
         run_bundle("candor_eval", study="smok", output_dir=str(tmp_path / "eval"))
     assert not (tmp_path / "eval").exists()
+
+
+TOGETHER = {
+    "negatives": {"roles": "negatives"},
+    "k_1": {"k": 1},
+    "sets_image": {"sets": "image"},
+    "isolated": {"isolated": True},
+    "unmatched": {"matched": False},
+}
+
+
+def ablation_options(cohort, output):
+    options = {**study_options(cohort, output, write_report=False, probe=False), "encoders": ["blind"]}
+    return {**options, "ablations": list(TOGETHER)}
+
+
+@pytest.fixture(scope="module")
+def ablated(cohort, tmp_path_factory):
+    output = tmp_path_factory.mktemp("ablated")
+    run_bundle("candor_eval", **ablation_options(cohort, output))
+    return output
+
+
+def ablation_of(output, name):
+    (folder,) = (output / "ablations").glob(f"*--{name}")
+    assert not (folder / "scored").exists(), "what the results hold is not kept twice"
+    return read_results(folder / "results.json")
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_ablations_are_scored_together_and_are_what_each_run_alone_gives(name, ablated, cohort, tmp_path):
+    found = ablation_of(ablated, name)
+    more = {**TOGETHER[name], "feature_dir": str(ablated / "features")}
+    alone = dict.fromkeys(("write_report", "probe", "margin", "total_interval", "permutation_test"), False)
+    run_bundle("score", **{**table_options(cohort, tmp_path), **alone, **more})
+    want = read_results(tmp_path / "results.json")
+    assert found["discordance"] == want["discordance"]
+    (folder,) = (ablated / "ablations").glob(f"*--{name}")
+    for table in ("queries", "candidates"):
+        tables = [pd.read_parquet(path / f"{table}.parquet") for path in (folder, tmp_path)]
+        pd.testing.assert_frame_equal(*tables, check_exact=True)
+    assert found["run"]["counts"].get("score.together") == (None if name == "unmatched" else len(TOGETHER) - 1)
+
+
+def test_ablations_that_were_scored_and_cut_off_are_not_scored_again(ablated, cohort, tmp_path, monkeypatch):
+    from candor_monai.apps import scoring, study
+
+    def cut_off(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(study.CellRunner, "variant", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            run_bundle("candor_eval", **ablation_options(cohort, tmp_path))
+    assert len(list(tmp_path.glob("ablations/*/scored"))) == len(TOGETHER)
+
+    def scored_again(*_):
+        raise AssertionError("it is on disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scoring, "score_together", scored_again)
+        run_bundle("candor_eval", **ablation_options(cohort, tmp_path))
+    assert (tmp_path / "ablations.csv").read_text() == (ablated / "ablations.csv").read_text()
+    shutil.rmtree(next((tmp_path / "ablations").glob("*--k_1")))  # one alone is scored alone
+    run_bundle("candor_eval", **ablation_options(cohort, tmp_path))
+    assert "score.together" not in ablation_of(tmp_path, "k_1")["run"]["counts"]
+    assert (tmp_path / "ablations.csv").read_text() == (ablated / "ablations.csv").read_text()
+
+
+def test_ablations_that_cannot_be_scored_together_are_scored_one_by_one(ablated, cohort, tmp_path, monkeypatch, caplog):
+    from candor_monai.apps import study
+    from candor_monai.utils.errors import UserError
+
+    def full(*_):
+        raise UserError("the disk is full")
+
+    monkeypatch.setattr(study, "score_variants", full)
+    run_bundle("candor_eval", **ablation_options(cohort, tmp_path))
+    assert "ablations are scored one by one: candor_monai: the disk is full" in caplog.text
+    assert "score.together" not in ablation_of(tmp_path, "negatives")["run"]["counts"]
+    assert (tmp_path / "ablations.csv").read_text() == (ablated / "ablations.csv").read_text()
+
+
+def test_an_ablation_that_a_cohort_cannot_do_takes_no_other_with_it(tmp_path):
+    from candor_monai.apps.scoring import GroupScorer, score_variants
+    from candor_monai.metrics import evaluate
+    from candor_monai.metrics.observations import Observations
+    from candor_monai.metrics.options import Options
+
+    rng = np.random.default_rng(0)
+    seen = Observations([f"i{i}" for i in range(60)], (np.arange(60) % 3 == 0).astype(int)[:, None], ["Edema"])
+    features = rng.standard_normal((60, 5)).astype(np.float32)
+    plain = {"margin": False, "total_interval": False, "permutation_test": False, "resamples": 20}
+    asked = {"boxed": {"queries": "boxed"}, "negatives": {"roles": "negatives"}, "k_1": {"k": 1}}
+    options = {name: Options(**plain, **more) for name, more in asked.items()}
+    score_variants({tmp_path / name: one for name, one in options.items()}, features, seen)
+    assert {path.parent.parent.name for path in tmp_path.glob("*/scored/*.npz")} == {"negatives", "k_1"}
+    for name in ("negatives", "k_1"):
+        found = GroupScorer(tmp_path / name / "scored")(features, seen, options[name])
+        assert found.together == 2
+        assert found.rows == evaluate(features, seen, options[name]).rows
+    with pytest.raises(ValueError, match=r"observations\.boxed is None"):
+        GroupScorer(tmp_path / "boxed" / "scored")(features, seen, options["boxed"])

@@ -21,7 +21,7 @@ import torch
 from candor_monai.metrics.cells import Cell
 from candor_monai.metrics.companions import total_splits
 from candor_monai.metrics.draw import draws
-from candor_monai.metrics.engine import score_group
+from candor_monai.metrics.engine import group_questions, score_group
 from candor_monai.metrics.neighbours import Counts
 from candor_monai.metrics.observations import Observations
 from candor_monai.metrics.options import Options
@@ -43,7 +43,7 @@ def swept(features: np.ndarray, seen: Observations, options: Options) -> list[Ce
 
     cells: list[Cell] = []
     for _, members in groupby(draws(seen, options), key=lambda draw: draw.group):
-        cells += score_group(seen, options, list(members), answer, None)[0]
+        cells += score_group([group_questions(seen, options, list(members), None)], answer)[0][0]
     return cells
 
 

@@ -48,7 +48,7 @@ def write_groups(folder: Path, groups: int, images: int) -> None:
 
 def watch(folder: Path) -> None:
     """Note when encoding and scoring begin and end in this process, and the processor time that they take."""
-    plain_stage, plain_score = RunContext.stage, scoring.score_groups
+    plain_stage, plain_score = RunContext.stage, scoring.score_together
 
     @contextmanager
     def noted() -> Any:
@@ -67,7 +67,7 @@ def watch(folder: Path) -> None:
             return plain_score(*given)
 
     RunContext.stage = stage  # type: ignore[method-assign]
-    scoring.score_groups = score  # type: ignore[assignment]
+    scoring.score_together = score  # type: ignore[assignment]
 
 
 def turn(processes: int, run_id: str, options: dict[str, Any], scratch: Path, pin: bool) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from candor_monai.metrics.draw import draws
-from candor_monai.metrics.engine import score_group
+from candor_monai.metrics.engine import group_questions, score_group
 from candor_monai.metrics.neighbours import Counts, Request, nearest
 from candor_monai.metrics.options import Options
 from candor_monai.metrics.similarity import FeatureRows
@@ -30,6 +30,7 @@ from .measuring import Measured, measured
 from .synthetic_group import synthetic_group
 
 OPTIONS = Options(sets="image", queries="image_sample", margin=False)
+BOTH_ROLES = (OPTIONS, replace(OPTIONS, roles="negatives"))
 
 
 def products_alone(blocks: list[torch.Tensor], asked: torch.Tensor) -> None:
@@ -44,12 +45,12 @@ def bare_product(features: np.ndarray, queries: np.ndarray, dtype: torch.dtype) 
     return measured(partial(products_alone, list(whole.split(8192)), whole[queries]))
 
 
-def ours(features: np.ndarray, seen: Any, options: Options = OPTIONS) -> dict[str, int]:
-    """D and D_all of every finding, from the checked rows on."""
+def ours(features: np.ndarray, seen: Any, together: Sequence[Options] = (OPTIONS,)) -> dict[str, int]:
+    """D and D_all of every finding under each option set, from the checked rows on, in one sweep."""
     counts = Counts()
     rows = FeatureRows(features)
-    drawn = list(draws(seen, options))
-    score_group(seen, options, drawn, lambda r, k: search(rows, r, k, seen.order, options, counts), None)
+    asked = [group_questions(seen, options, list(draws(seen, options)), None) for options in together]
+    score_group(asked, lambda r, k: search(rows, r, k, seen.order, OPTIONS, counts))
     return vars(counts)
 
 
@@ -58,11 +59,17 @@ def only(seen: Any, column: int) -> Any:
     return replace(seen, labels=seen.labels[:, column : column + 1], findings=seen.findings[column : column + 1])
 
 
-def per_finding(features: np.ndarray, seen: Any, find: Callable[[np.ndarray, np.ndarray], Any]) -> None:
-    """Every finding's queries in each label's images, one after the other."""
-    for draw in draws(seen, OPTIONS):
-        for side in (draw.rows_pos, draw.rows_neg):
-            find(unit(features[draw.queries]), unit(features[side]))
+def per_finding(
+    features: np.ndarray,
+    seen: Any,
+    find: Callable[[np.ndarray, np.ndarray], Any],
+    roles: Sequence[Options] = (OPTIONS,),
+) -> None:
+    """Every finding's queries in each label's images, one after the other; of each role."""
+    for options in roles:
+        for draw in draws(seen, options):
+            for side in (draw.rows_pos, draw.rows_neg):
+                find(unit(features[draw.queries]), unit(features[side]))
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -146,10 +153,16 @@ def main() -> None:
     report("ours, 12 findings", mine, base, counts=mine.value)
     one = measured(lambda: ours(features, only(seen, 2)))
     report("ours, one finding", one, base)
+    both = measured(lambda: ours(features, seen, BOTH_ROLES))
+    report(
+        "ours, 12 findings, both roles", both, base, times_one_role=round(both.wall / mine.wall, 2), counts=both.value
+    )
     peers = {"faiss": faiss_search, "torch": torch_search, "sklearn": sklearn_search}
     for name in arguments.peers:
         theirs = measured(lambda find=peers[name]: per_finding(features, seen, find))
         report(f"{name}, per finding and label", theirs, base, times_ours=round(theirs.wall / mine.wall, 1))
+        theirs = measured(lambda find=peers[name]: per_finding(features, seen, find, BOTH_ROLES))
+        report(f"{name}, per finding, label and role", theirs, base, times_ours=round(theirs.wall / both.wall, 1))
     if arguments.images >= 12_000 and arguments.peers:
         best = one_finding(np.array(features[:12_000]))
         for name, result in best.items():

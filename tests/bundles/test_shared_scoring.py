@@ -99,23 +99,23 @@ def told(tmp_path, monkeypatch):
     """A folder with a file for each group that was scored, which names the process."""
     folder = tmp_path / "told"
     folder.mkdir()
-    plain = scoring.score_groups
+    plain = scoring.score_together
 
-    def score_groups(rows, observations, options, plan, names, exchange=None):
-        for name in names:
+    def score_together(rows, observations, portions):
+        for name in portions[0].names:
             (folder / name.replace("/", "_")).write_text(os.environ.get("RANK", "0"))
-        return plain(rows, observations, options, plan, names, exchange)
+        return plain(rows, observations, portions)
 
-    monkeypatch.setattr(scoring, "score_groups", score_groups)
+    monkeypatch.setattr(scoring, "score_together", score_together)
     return folder
 
 
 def everybody_scores(monkeypatch, folder, processes):
     """Every process takes a portion before any takes its second."""
-    told = scoring.score_groups
+    told = scoring.score_together
     begun = []
 
-    def score_groups(*arguments):
+    def score_together(*arguments):
         if not begun:
             (folder.parent / f"begun-{os.environ['RANK']}").touch()
             deadline = time.monotonic() + LIMIT
@@ -125,7 +125,7 @@ def everybody_scores(monkeypatch, folder, processes):
             begun.append(True)
         return told(*arguments)
 
-    monkeypatch.setattr(scoring, "score_groups", score_groups)
+    monkeypatch.setattr(scoring, "score_together", score_together)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])

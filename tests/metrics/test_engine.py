@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from candor_monai.metrics.draw import draws
-from candor_monai.metrics.engine import score_group
+from candor_monai.metrics.engine import group_questions, score_group
 from candor_monai.metrics.neighbours import Neighbours
 from candor_monai.metrics.observations import Observations
 from candor_monai.metrics.options import Options
@@ -23,7 +23,7 @@ def test_answers_go_where_they_belong():
     """20 positives and 30 negatives: sets of 20, of the common 8, and the whole group."""
     seen = Observations([f"i{i}" for i in range(50)], (np.arange(50) < 20).astype(int)[:, None], ["edema"])
     options = Options(k=2, sets="image", redraws=2, sizes=(5,), ks=(1, 3))
-    cells, grid = score_group(seen, options, list(draws(seen, options)), constant_search, 8)
+    ((cells, grid),) = score_group([group_questions(seen, options, list(draws(seen, options)), 8)], constant_search)
     (cell,) = cells
     assert (cell.n, cell.n_common, len(cell.queries)) == (20, 8, 20)
     assert set(cell.c_pos) == set(cell.c_neg) == {0.02}
@@ -46,7 +46,7 @@ def test_an_insufficient_draw_asks_for_nothing():
 
     seen = Observations(list("abc"), [[1], [0], [0]], ["edema"])
     options = Options(k=1)
-    cells, grid = score_group(seen, options, list(draws(seen, options)), search, None)
+    ((cells, grid),) = score_group([group_questions(seen, options, list(draws(seen, options)), None)], search)
     assert asked == []
     assert grid == []
     assert cells[0].status == "insufficient"

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from candor_monai.metrics.evaluation import Clock, Evaluation, evaluate, evaluation_plan, put_together, score_groups
+from candor_monai.metrics.evaluation import (
+    Clock,
+    Evaluation,
+    Portion,
+    evaluate,
+    evaluation_plan,
+    put_together,
+    score_together,
+)
 from candor_monai.metrics.observations import Observations
 from candor_monai.metrics.options import Options
 from candor_monai.metrics.similarity import FeatureRows
@@ -218,7 +226,9 @@ def test_groups_scored_apart_are_those_scored_together(changes):
     options = replace(PLAIN, total_interval=True, permutation_test=True, permutations=40, **changes)
     whole = evaluate(features, seen, options)
     rows, plan = FeatureRows(features), evaluation_plan(seen, options)
-    apart = [score_groups(rows, seen, options, plan, [name]) for name in reversed(plan.groups)]
+    apart = [
+        part for name in reversed(plan.groups) for part in score_together(rows, seen, [Portion(options, plan, [name])])
+    ]
     found = put_together(seen, options, plan, apart, Clock())
     assert bits(found) == bits(whole)
     assert found.grid == whole.grid

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from candor_monai.metrics import margin_block, neighbours, score_tables
 from candor_monai.metrics.discordance import neighbour_mean
-from candor_monai.metrics.margin_block import Side
 from candor_monai.metrics.margin_sweep import nearest_means
 from candor_monai.metrics.neighbours import Counts, Request, nearest
 from candor_monai.metrics.options import Options
@@ -21,21 +20,21 @@ from .test_sweep_space import made
 KINDS = ["gauss", "cone 0.999", "equal", "opposite", "sparse", "one huge column", "one column"]
 
 
-def sides_of(count: int, seed: int) -> list[Side]:
+def sides_of(count: int, seed: int) -> list[Request]:
     rng = np.random.default_rng(seed)
     out = []
-    for cell, size in enumerate((150, 60, 7)):
+    for size in (150, 60, 7):
         images = np.sort(rng.choice(count, count - 40, replace=False))
         images = np.concatenate([images[::2], images[1::2]])
         for _ in range(2):
             candidates = rng.choice(images, size, replace=False)
-            out.append(Side(cell, images, candidates, np.nonzero(images[:, None] == candidates[None, :])))
+            out.append(Request(images, candidates, np.nonzero(images[:, None] == candidates[None, :])))
     return out
 
 
 def test_two_images_by_hand():
     rows = FeatureRows(np.float32([[1, 0], [1, 1], [0, 1]]))
-    side = Side(0, np.array([0, 2]), np.array([1, 2]), (np.array([1]), np.array([1])))
+    side = Request(np.array([0, 2]), np.array([1, 2]), (np.array([1]), np.array([1])))
     got = nearest_means(rows, [side], Options(k=1), Counts(), np.arange(3))[0]
     np.testing.assert_allclose(got, np.sqrt([0.5, 0.5]))
 
@@ -49,7 +48,7 @@ def test_equals_exact_neighbours_to_the_bit(kind, precision, monkeypatch):
     options = Options(k=5, precision=precision)
     got = nearest_means(rows, sides, options, Counts(), np.arange(400))
     for side, values in zip(sides, got, strict=True):
-        want = nearest(rows, Request(side.images, side.candidates, side.excluded), 5, precision="float64")
+        want = nearest(rows, side, 5, precision="float64")
         assert values.tolist() == neighbour_mean(want.similarities, 5).tolist()
 
 
@@ -61,7 +60,7 @@ def test_sets_larger_than_a_part_change_no_bit(kind, precision, monkeypatch):
     rows = FeatureRows(made(kind, count=300, dimension=24))
     images = np.sort(rng.choice(300, 260, replace=False))
     candidates = rng.choice(images, 100, replace=False)
-    side = Side(0, images, candidates, np.nonzero(images[:, None] == candidates[None, :]))
+    side = Request(images, candidates, np.nonzero(images[:, None] == candidates[None, :]))
     options = Options(k=5, precision=precision)
     whole = nearest_means(rows, [side], options, Counts(), np.arange(300))[0]
     monkeypatch.setattr(neighbours, "_PART", 64)
@@ -102,10 +101,10 @@ def test_any_sides_equal_exact_neighbours(seed):
     rows = FeatureRows(made(kind, count=200, dimension=12))
     k = int(rng.integers(1, 6))
     sides = []
-    for cell in range(int(rng.integers(1, 6))):
+    for _ in range(int(rng.integers(1, 6))):
         images = rng.choice(200, rng.integers(1, 200), replace=False)
         candidates = rng.choice(200, rng.integers(k, 201), replace=False)
-        sides.append(Side(cell, images, candidates, np.nonzero(rng.random((len(images), len(candidates))) < 0.02)))
+        sides.append(Request(images, candidates, np.nonzero(rng.random((len(images), len(candidates))) < 0.02)))
     options = Options(k=k, precision=str(rng.choice(["bfloat16", "float32", "float64"])))
     got = nearest_means(rows, sides, options, Counts(), np.arange(200))
     for side, values in zip(sides, got, strict=True):
@@ -113,10 +112,10 @@ def test_any_sides_equal_exact_neighbours(seed):
         assert values.tobytes() == want.tobytes()
 
 
-def exact_means(rows: FeatureRows, side: Side, k: int) -> np.ndarray:
+def exact_means(rows: FeatureRows, side: Request, k: int) -> np.ndarray:
     """Every similarity of a side, sorted."""
-    query, candidate = np.divmod(np.arange(len(side.images) * len(side.candidates)), len(side.candidates))
-    table = rows.similarities(side.images[query], side.candidates[candidate]).reshape(len(side.images), -1)
+    query, candidate = np.divmod(np.arange(len(side.queries) * len(side.candidates)), len(side.candidates))
+    table = rows.similarities(side.queries[query], side.candidates[candidate]).reshape(len(side.queries), -1)
     table[side.excluded] = -np.inf
     table = -np.sort(-table, axis=1)[:, :k]
     out = np.full(len(table), np.nan)
@@ -133,14 +132,14 @@ def test_a_pair_of_several_sets_is_settled_once():
     again = nearest_means(rows, [side] * 3, Options(), often, np.arange(400))
     assert vars(often) == vars(once)
     assert again[0].tolist() == again[1].tolist() == again[2].tolist()
-    assert once.settled - once.undecided == 5 * len(side.images)
+    assert once.settled - once.undecided == 5 * len(side.queries)
 
 
 def test_sides_that_share_little_are_scored_apart():
     """Together they would be four times as many pairs."""
     rows = FeatureRows(made("gauss", count=400, dimension=24))
     nothing = np.empty(0, np.int64)
-    sides = [Side(0, rows_of, rows_of[:180], (nothing, nothing)) for rows_of in (np.arange(200), np.arange(200, 400))]
+    sides = [Request(rows_of, rows_of[:180], (nothing, nothing)) for rows_of in (np.arange(200), np.arange(200, 400))]
     counts = Counts()
     nearest_means(rows, sides, Options(), counts, np.arange(400))
     assert counts.scored == 2 * 200 * 180
@@ -151,7 +150,7 @@ def test_the_bound_of_each_pair_settles_no_more(monkeypatch):
     features = made("gauss", count=400, dimension=24) * np.float32(0.05) + np.float32(1)
     features[0] = -features[0]
     rows = FeatureRows(features)
-    side = Side(0, np.arange(1, 400), np.arange(300), (np.arange(299), np.arange(1, 300)))
+    side = Request(np.arange(1, 400), np.arange(300), (np.arange(299), np.arange(1, 300)))
     options = Options(precision="bfloat16")
     narrow, wide = Counts(), Counts()
     got = nearest_means(rows, [side], options, narrow, np.arange(400))[0]
@@ -166,7 +165,7 @@ def test_memory_is_bounded_whatever_the_threads(number_of_threads):
     rows = FeatureRows(made("gauss", count=6000, dimension=32))
     nothing = np.empty(0, np.int64)
     images = np.arange(6000)
-    sides = [Side(0, images, images[first::2], (nothing, nothing)) for first in (0, 1)]
+    sides = [Request(images, images[first::2], (nothing, nothing)) for first in (0, 1)]
     options = Options(memory_bytes=2**24, precision="float32")
     for threads in (1, 4):
         number_of_threads(threads)
@@ -177,7 +176,7 @@ def test_memory_is_bounded_whatever_the_threads(number_of_threads):
 
 def test_an_image_left_with_too_few_candidates_has_no_mean():
     rows = FeatureRows(made("gauss", count=10))
-    side = Side(0, np.arange(10), np.array([0, 1, 2]), (np.array([0]), np.array([0])))
+    side = Request(np.arange(10), np.array([0, 1, 2]), (np.array([0]), np.array([0])))
     got = nearest_means(rows, [side], Options(k=3), Counts(), np.arange(10))[0]
     assert np.isnan(got).tolist() == [True] + [False] * 9
 

@@ -10,7 +10,7 @@ import pytest
 
 from candor_monai.metrics import redraws
 from candor_monai.metrics.draw import DrawnSets, draws
-from candor_monai.metrics.engine import score_group
+from candor_monai.metrics.engine import group_questions, score_group
 from candor_monai.metrics.neighbours import Counts, Neighbours, nearest
 from candor_monai.metrics.observations import Observations
 from candor_monai.metrics.options import Options
@@ -36,7 +36,8 @@ def scored(features, seen, options):
     def answer(requests, ks):
         return search(rows, requests, ks, seen.order, options, counts)
 
-    return score_group(seen, options, list(draws(seen, options)), answer, 12)
+    (found,) = score_group([group_questions(seen, options, list(draws(seen, options)), 12)], answer)
+    return found
 
 
 def one_by_one(features, seen, options, redraw: int, finding: int) -> list[float]:
