@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ from .null_discordance import NullLists, Relabelled, Rules, from_distances, from
 from .observations import Observations
 from .options import Options
 from .patient_exchange import Moves, PatientExchange
-from .relabelled_sets import asked_lanes, first_drawn, first_followed
+from .relabelled_sets import Order, Places, Room, relabelled_lanes, relabelled_queries, relabelled_sides, room
 from .resampling import MIN_POSITIVE_PATIENTS, Replicates, pool_replicates, weighted_mean_replicates
 from .similarity import unit_rows
 
@@ -67,6 +67,8 @@ _PATIENT_BYTES = 8
 _CANDIDATE_BYTES = 32
 _QUERY_BYTES = 32
 _IMAGE_BYTES = 64
+# How much longer it takes to follow a positive than to look up a label of the draw.
+_FOLLOWED = 3
 
 
 @dataclass(frozen=True)
@@ -185,24 +187,6 @@ def _extend(
     for state in states:
         for moves in exchanged if state not in read else ():
             state.add(*state.discordant(moves))
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Some images by their patients, whose labels move together.
-
-    Args:
-        patient, slot: of `PatientExchange`, of these images, int32.
-    """
-
-    patient: np.ndarray
-    slot: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.patient)
-
-    def part(self, which: slice | np.ndarray) -> _Places:
-        return _Places(self.patient[which], self.slot[which])
 
 
 def cohort_exchange(observations: Observations, options: Options) -> PatientExchange:
@@ -465,8 +449,11 @@ class _Group:
     def positions(self, rows: np.ndarray) -> np.ndarray:
         return self._place[rows]
 
-    def places(self, images: np.ndarray) -> _Places:
-        return _Places(self.exchange.patient[images].astype(np.int32), self.exchange.slot[images].astype(np.int32))
+    def places(self, images: np.ndarray) -> Places:
+        return Places(self.exchange.patient[images].astype(np.int32), self.exchange.slot[images].astype(np.int32))
+
+    def room(self, once: bool = False) -> Room:
+        return room(self.exchange.patients, len(self.rows), self.patients if once else 0)
 
     def in_line(self, values: np.ndarray) -> np.ndarray:
         """Values of the images, shape (N,), in the order of the exchange's line."""
@@ -535,17 +522,16 @@ class _CellNull:
         label = labels[group.rows, column]
         positive = np.flatnonzero(label == 1)
         key = draw_key(observations, options, cell.finding, cell.group, 0)
-        self._order = keyed_rank(observations.digests[group.rows], "draw", *key).astype(np.int32)
+        order = keyed_rank(observations.digests[group.rows], "draw", *key).astype(np.int32)
         allowed_image, allowed_label = _eligible(observations, options, group, column)
         # What is asked of the image that a label comes from or goes to stands in the order of the exchange's line.
         self._label = group.in_line(label.astype(np.int8))
         self._makes_query = group.in_line((label == 1) & allowed_label)
-        self._rank = group.in_line(_inverse(self._order))
-        self._turn = group.in_line(np.where(allowed_image, _inverse(group.query_order), np.int32(len(label))))
+        self._draw = Order(order, group.places(order), group.in_line(_inverse(order)))
+        turn = group.in_line(np.where(allowed_image, _inverse(group.query_order), np.int32(len(label))))
+        self._turns = Order(group.query_order, group.asking, turn)
         self._may_ask = allowed_image[group.query_order]
-        self._drawn = group.places(self._order)
-        self._positive = group.places(positive)
-        self._asker = self._positive.part(allowed_label[positive])
+        self._asker = group.places(positive[allowed_label[positive]])
         self.movable = int(exchange.movable[cell.rows_pos].sum())
         self.reason = _no_statement(cell, observations, self.movable)
         self.running = cell.n > options.k and _fixed(len(cell.rows_pos), self.movable) is None
@@ -554,8 +540,9 @@ class _CellNull:
             balance = stable_fraction(observations.digests[group.rows], "balance", *key)
         self._rules = Rules(group.key, options.sets == "patient", balance, options.k)
         self._one_each = options.sets == "image" or group.single
-        # Where the draw must be followed far, it is cheaper to follow the positives.
-        self._rare = 4 * len(positive) ** 2 < min(cell.n, len(positive)) * len(label)
+        # Where the draw would be gone through far, it is cheaper to follow the positives.
+        rare = _FOLLOWED * len(positive) ** 2 < min(cell.n, len(positive)) * len(label)
+        self._givers = group.places(positive[: None if rare else 0])
         self._numerators: list[np.ndarray] = []
         self._denominators: list[np.ndarray] = []
         #: Images at the head of the query order whose lists are used, 0: none.
@@ -610,11 +597,11 @@ class _CellNull:
 
     def discordant(self, moves: Moves) -> tuple[np.ndarray, np.ndarray]:
         """Discordant queries and queries of some exchanges."""
-        sides = self._side(moves, 1), self._side(moves, 0)
+        sides = self._sides(moves)
         room = self.group.block_bytes, self.group.candidate_bytes
         if self.listed and self.group.lists is not None:
-            lists = replace(self.group.lists, length=min(self.list_length, self.group.lists.length))
-            return from_lists(self._asked(moves), sides, self._rules, lists, self.group.distances, *room)
+            asked = self._asked(moves)
+            return from_lists(asked, sides, self._rules, self.group.lists, self.group.distances, *room)
         cohorts = Relabelled(self._queries(moves), *(side.astype(np.int64) for side in sides))
         return from_distances(cohorts, self._rules, self.group.distances, *room)
 
@@ -641,55 +628,32 @@ class _CellNull:
 
     def _asked(self, moves: Moves) -> np.ndarray:
         """In which exchanges each listed image is a query: an eligible new positive, one of the first."""
-        places, listed = self.group.asking, slice(self.first)
-        out = np.empty(self.first, np.uint64)
-        asked_lanes(
-            moves.sources,
-            places.patient[listed],
-            places.slot[listed],
-            self._makes_query,
-            self._may_ask[listed],
-            self._most,
-            out,
-        )
-        return out
+        listed = slice(self.first)
+        places, may_ask = self.group.asking.part(listed), self._may_ask[listed]
+        return relabelled_lanes(moves.sources, self._makes_query, places, may_ask, self._most, self.group.room())
 
     def _queries(self, moves: Moves) -> np.ndarray:
         """The queries of each exchange: eligible new positives, in query order, shape (B, Q), int64, −1 for none."""
-        out = np.empty((len(moves), min(self._most, len(self._asker))), np.int32)
-        first_followed(
-            moves.destinations,
-            self._asker.patient,
-            self._asker.slot,
-            self._turn,
-            self.group.query_order,
-            self.group.unit,
-            np.empty(0, np.uint8),
-            self._marks(),
-            out,
-        )
+        out = np.empty((len(moves), min(self._most, len(self._asker.patient))), np.int32)
+        relabelled_queries(moves.destinations, self._asker, self._turns, self.group.unit, self.group.room(), out)
         return out[:, (out >= 0).any(axis=0)].astype(np.int64)
 
-    def _side(self, moves: Moves, label: int) -> np.ndarray:
-        """R⁺ or R⁻ of each exchange in the order of the draw, shape (B, n), int32."""
-        out = np.empty((len(moves), self._cell.n), np.int32)
-        unit, seen = self.group.unit, np.empty(0 if self._one_each else self.group.patients, np.uint8)
-        if label == 1 and self._rare:
-            givers = self._positive
-            rank, marks = self._rank, self._marks()
-            there = first_followed(
-                moves.destinations, givers.patient, givers.slot, rank, self._order, unit, seen, marks, out
-            )
-        else:
-            drawn = self._drawn
-            there = first_drawn(
-                moves.sources, self._label, label, self._order, drawn.patient, drawn.slot, unit, seen, out
-            )
+    def _sides(self, moves: Moves) -> tuple[np.ndarray, np.ndarray]:
+        """R⁺ and R⁻ of each exchange in the order of the draw, shape (B, n), int32."""
+        positives, negatives = np.empty((2, len(moves), self._cell.n), np.int32)
+        there = relabelled_sides(
+            moves.sources,
+            moves.destinations,
+            self._label,
+            self._draw,
+            self._givers,
+            self.group.unit,
+            self.group.room(once=not self._one_each),
+            positives,
+            negatives,
+        )
         assert there, "as many patients of each label as before"
-        return out
-
-    def _marks(self) -> np.ndarray:
-        return np.empty(len(self._order) // 64 + 2, np.uint64)
+        return positives, negatives
 
 
 def _inverse(order: np.ndarray) -> np.ndarray:

@@ -8,150 +8,209 @@ those who carry it to the images that take it, which are put into their order in
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from .compiled import compiled
 
+# Images whose labels are looked up before the next step looks at them.
+_TOGETHER = 256
 # Position of a word's only bit, by the leading 6 bits of its product with a number all whose 6-bit parts differ.
 _SPREAD = np.uint64(0x03F79D71B4CB0A89)
 _BIT = np.zeros(64, np.uint8)
 _BIT[[(int(_SPREAD) << bit) % 2**64 >> 58 for bit in range(64)]] = np.arange(64)
 
 
-@compiled
-def first_drawn(
-    sources: np.ndarray,
-    label: np.ndarray,
-    wanted: int,
-    order: np.ndarray,
-    patient: np.ndarray,
-    slot: np.ndarray,
-    unit: np.ndarray,
-    seen: np.ndarray,
-    out: np.ndarray,
-) -> bool:
-    """The first images of a label in the order of the draw.
+class Places(NamedTuple):
+    """Some images by their patients, whose labels move together.
 
     Args:
-        sources: of `Moves`, shape (B, U), int32.
-        label: in the order of the line, shape (N,), int8.
-        wanted: the label.
-        order: the images as they are drawn, shape (N,), int32.
-        patient, slot: of these, shape (N,), int32.
-        unit: code of each image's patient, shape (N,), int32.
-        seen: of every patient, uint8, written to: of each patient only the first image counts. Empty: all count.
-        out: shape (B, n), int32, written to.
-
-    Returns:
-        whether all n were found in every exchange.
+        patient, slot: of `PatientExchange`, of these images, int32.
     """
-    batch, count = out.shape
-    for number in range(batch):
-        found = place = 0
-        start, mine = sources[number], out[number]
-        if len(seen):
-            seen[:] = 0
-            while found < count and place < len(order):
-                if label[start[patient[place]] + slot[place]] == wanted:
-                    image = order[place]
-                    mine[found] = image
-                    found += 1 - seen[unit[image]]
-                    seen[unit[image]] = 1
-                place += 1
-        else:
-            while found < count and place < len(order):
-                # Written in any case, and kept if it is one: the processor cannot guess which.
-                mine[found] = order[place]
-                found += label[start[patient[place]] + slot[place]] == wanted
-                place += 1
-        if found < count:
-            return False
-    return True
+
+    patient: np.ndarray
+    slot: np.ndarray
+
+    def part(self, which: slice | np.ndarray) -> Places:
+        return Places(self.patient[which], self.slot[which])
+
+
+class Order(NamedTuple):
+    """The images of a group, N, in an order of which the first are wanted.
+
+    Args:
+        images: in that order, shape (N,), int32.
+        places: of these.
+        place: in `images`, of the image at each place of the exchange's line, shape (N,), int32; N: it does not count.
+    """
+
+    images: np.ndarray
+    places: Places
+    place: np.ndarray
+
+
+class Room(NamedTuple):
+    """Where the loops work, in one thread.
+
+    Args:
+        starts: one row of `Moves`, shape (U,), int32.
+        hits: shape (_TOGETHER,), uint8.
+        marks: a bit of each image and of none, shape (⌈(N + 1)/64⌉,), uint64.
+        seen: of every patient of whom only the first image counts, uint8; empty: all images count.
+    """
+
+    starts: np.ndarray
+    hits: np.ndarray
+    marks: np.ndarray
+    seen: np.ndarray
+
+
+def room(exchanged: int, images: int, once: int) -> Room:
+    """Room for so many patients who exchange, images, and patients of whom one image counts."""
+    hits, marks = np.empty(_TOGETHER, np.uint8), np.empty(images // 64 + 1, np.uint64)
+    return Room(np.empty(exchanged, np.int32), hits, marks, np.empty(once, np.uint8))
 
 
 @compiled
-def first_followed(
+def relabelled_sides(
+    sources: np.ndarray,
     destinations: np.ndarray,
-    patient: np.ndarray,
-    slot: np.ndarray,
-    place: np.ndarray,
-    order: np.ndarray,
+    label: np.ndarray,
+    draw: Order,
+    givers: Places,
     unit: np.ndarray,
-    seen: np.ndarray,
-    marks: np.ndarray,
-    out: np.ndarray,
+    work: Room,
+    positives: np.ndarray,
+    negatives: np.ndarray,
 ) -> bool:
+    """R⁺ and R⁻ in some exchanges: the first images of each label in the order of the draw.
+
+    Args:
+        sources, destinations: of `Moves`, shape (B, U), int32.
+        label: in the order of the line, shape (N,), int8.
+        draw: the images as they are drawn.
+        givers: the positive images, where they are rare: they are followed; else empty.
+        unit: code of each image's patient, shape (N,), int64.
+        work: written to.
+        positives, negatives: shape (B, n), int32, written to.
+
+    Returns:
+        whether all were found.
+    """
+    there = True
+    for number in range(len(sources)):
+        work.starts[:] = sources[number]
+        there &= _drawn(label, 0, draw, unit, work, negatives[number])
+        if len(givers.patient):
+            work.starts[:] = destinations[number]
+            there &= _followed(givers, draw, unit, work, positives[number]) == positives.shape[1]
+        else:
+            there &= _drawn(label, 1, draw, unit, work, positives[number])
+    return there
+
+
+@compiled
+def relabelled_queries(
+    destinations: np.ndarray, givers: Places, order: Order, unit: np.ndarray, work: Room, out: np.ndarray
+) -> None:
     """The first images in an order that take the labels of some images.
 
     Args:
         destinations: of `Moves`, shape (B, U), int32.
-        patient, slot: of the images that give labels, shape (P,), int32.
-        place: of the image that stands at each place of the line in `order`, shape (N,), int32; N: it does not count.
-        order: the images, shape (N,), int32.
-        unit, seen: as in `first_drawn`.
-        marks: a bit of each image, shape (⌈N/64⌉ + 1,), uint64, written to.
-        out: shape (B, n), int32, written to; −1 where there are fewer.
-
-    Returns:
-        whether all n were found in every exchange.
+        givers: of the labels that make a query.
+        order: of the queries.
+        unit, work: as in `relabelled_sides`; all images count.
+        out: shape (B, Q), int32, written to; −1 where there are fewer.
     """
-    batch, count = out.shape
-    everywhere = True
-    for number in range(batch):
-        start, mine = destinations[number], out[number]
-        marks[:] = np.uint64(0)
-        for giver in range(len(patient)):
-            at = place[start[patient[giver]] + slot[giver]]
-            marks[at >> 6] |= np.uint64(1) << np.uint64(at & 63)
-        # What is not in the order would stand behind it.
-        marks[len(order) >> 6] &= (np.uint64(1) << np.uint64(len(order) & 63)) - np.uint64(1)
-        seen[:] = 0
-        found = word = 0
-        while found < count and word < len(marks):
-            left = marks[word]
-            while left != np.uint64(0) and found < count:
-                lowest = left & (~left + np.uint64(1))
-                left ^= lowest
-                image = order[64 * word + _BIT[(lowest * _SPREAD) >> np.uint64(58)]]
-                mine[found] = image
-                if len(seen):
-                    found += 1 - seen[unit[image]]
-                    seen[unit[image]] = 1
-                else:
-                    found += 1
-            word += 1
-        everywhere &= found == count
-        mine[found:] = -1
-    return everywhere
+    for number in range(len(destinations)):
+        work.starts[:] = destinations[number]
+        found = _followed(givers, order, unit, work, out[number])
+        out[number, found:] = -1
 
 
 @compiled
-def asked_lanes(
-    sources: np.ndarray,
-    patient: np.ndarray,
-    slot: np.ndarray,
-    makes_query: np.ndarray,
-    may_ask: np.ndarray,
-    most: int,
-    out: np.ndarray,
-) -> None:
-    """Which images are queries, the first of those who may be.
+def relabelled_lanes(
+    sources: np.ndarray, makes_query: np.ndarray, places: Places, may_ask: np.ndarray, most: int, work: Room
+) -> np.ndarray:
+    """Which images are queries, the first of those who may be, in up to 64 exchanges.
 
     Args:
         sources: of `Moves`, shape (B, U), int32, with B ≤ 64.
-        patient, slot: of the images, shape (M,), int32.
         makes_query: whether a label makes a query of whoever takes it, in the order of the line, shape (N,), bool.
-        may_ask: whether each of the images may be a query, shape (M,), bool.
+        places: of M images.
+        may_ask: whether each of them may be a query, shape (M,), bool.
         most: queries of an exchange.
-        out: bit b: a query in exchange b, shape (M,), uint64, written to.
+        work: written to.
+
+    Returns:
+        bit b: a query in exchange b, shape (M,), uint64.
     """
-    out[:] = np.uint64(0)
+    out = np.zeros(len(may_ask), np.uint64)
+    starts = work.starts
     for number in range(len(sources)):
-        start, lane, asking = sources[number], np.uint64(1) << np.uint64(number), 0
-        for image in range(len(patient)):
-            asks = makes_query[start[patient[image]] + slot[image]] & may_ask[image]
+        starts[:] = sources[number]
+        lane, asking = np.uint64(number), 0
+        for image in range(len(out)):
+            asks = makes_query[starts[places.patient[image]] + places.slot[image]] & may_ask[image] & (asking < most)
             asking += asks
-            if asking > most:
+            out[image] |= np.uint64(asks) << lane
+    return out
+
+
+@compiled
+def _drawn(label: np.ndarray, wanted: int, draw: Order, unit: np.ndarray, work: Room, out: np.ndarray) -> bool:
+    """The first images of a label: ``out``, shape (n,), int32. Whether there are so many."""
+    starts, hits, images, (patient, slot) = work.starts, work.hits, draw.images, draw.places
+    once = len(work.seen) > 0
+    work.seen[:] = 0
+    found = first = 0
+    while found < len(out) and first < len(images):
+        # All of some labels are looked up before anything depends on one: the processor need not wait.
+        count = min(len(hits), len(images) - first)
+        for at in range(count):
+            hits[at] = label[starts[patient[first + at]] + slot[first + at]] == wanted
+        if once:
+            for at in range(count):
+                if hits[at]:
+                    number = unit[images[first + at]]
+                    hits[at] = 1 - work.seen[number]
+                    work.seen[number] = 1
+        for at in range(count):
+            if found == len(out):
                 break
-            if asks:
-                out[image] |= lane
+            out[found] = images[first + at]
+            found += hits[at]
+        first += count
+    return found == len(out)
+
+
+@compiled
+def _followed(givers: Places, order: Order, unit: np.ndarray, work: Room, out: np.ndarray) -> int:
+    """The first images that take the labels of others: ``out``, shape (n,), int32. How many there are, at most n."""
+    starts, marks, place, (patient, slot) = work.starts, work.marks, order.place, givers
+    once = len(work.seen) > 0
+    work.seen[:] = 0
+    marks[:] = np.uint64(0)
+    for giver in range(len(patient)):
+        at = place[starts[patient[giver]] + slot[giver]]
+        marks[at >> 6] |= np.uint64(1) << np.uint64(at & 63)
+    # What does not count stands behind the last.
+    count = len(order.images)
+    marks[count >> 6] &= (np.uint64(1) << np.uint64(count & 63)) - np.uint64(1)
+    found = 0
+    for word in range(len(marks)):
+        left = marks[word]
+        while left != np.uint64(0) and found < len(out):
+            lowest = left & (~left + np.uint64(1))
+            left ^= lowest
+            image = order.images[64 * word + _BIT[(lowest * _SPREAD) >> np.uint64(58)]]
+            out[found] = image
+            if once:
+                found += 1 - work.seen[unit[image]]
+                work.seen[unit[image]] = 1
+            else:
+                found += 1
+        if found == len(out):
+            break
+    return found
