@@ -589,7 +589,11 @@ class _CellNull:
 
     def _observe(self) -> None:
         """D of the data, over the queries that the test uses."""
-        used = self._queries(self.group.exchange.unmoved)
+        unmoved = self.group.exchange.unmoved
+        if self.listed:
+            used = self.group.query_order[: self.first][self._asked(unmoved) > 0]
+        else:
+            used = self._queries(unmoved)
         rows = self._cell.queries[self._cell.own]
         inside = np.isin(self.group.positions(rows), used)
         self._queries_used = int(inside.sum())
