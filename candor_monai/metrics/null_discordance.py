@@ -22,7 +22,7 @@ _PAIR_BYTES = 12
 _FEWEST = 20
 # Position of a word's only bit, by the leading 6 bits of its product with a number all whose 6-bit parts differ.
 _SPREAD = np.uint64(0x03F79D71B4CB0A89)
-_BIT = np.zeros(64, np.uint8)
+_BIT = np.zeros(64, np.uint64)
 _BIT[[(int(_SPREAD) << bit) % 2**64 >> 58 for bit in range(64)]] = np.arange(64)
 
 #: (queries, shape (B, Q)), (candidates, shape (B, n)) -> 1 − cosine, shape (B, Q, n), float32; infinite where the query
@@ -128,7 +128,7 @@ def from_lists(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Discordant queries and queries of each cohort, walking down lists of nearest images.
 
-    Beside what is asked for, 16 bytes are taken of each image, of each code and of each listed image.
+    Beside what is asked for, 32 bytes are taken of each image, and 16 of each code and of each listed image.
 
     Args:
         asked: bit b: a query in cohort b, of each of the listed images, shape (M,), uint64.
@@ -145,16 +145,15 @@ def from_lists(
     """
     member = np.zeros((len(rules.key) + 1, 2), np.uint64)
     _mark(*sides, member)
-    code, met = np.empty(0, np.int64), np.empty((0, 2), np.uint64)
+    code, met, last = np.empty(0, np.int64), np.empty((0, 2), np.uint64), np.empty((0, 2), np.uint64)
     if rules.equalise:
         code, met = rules.key[lists.images], np.zeros((int(rules.key.max()) + 1, 2), np.uint64)
+        last = np.zeros_like(member)
         _mark_codes(*sides, rules.key, met)
+        _mark(*(np.ascontiguousarray(side[:, -1:]) for side in sides), last)
     discordant, kept = np.zeros((2, len(sides[0])), np.int64)
     short = np.zeros(len(asked), np.uint64)
-    lasts = [np.ascontiguousarray(side[:, -1]) for side in sides]
-    _walk(
-        asked, member, lists.index, lists.distance, lists.length, rules.k, code, met, *lasts, discordant, kept, short
-    )
+    _walk(asked, member, lists.index, lists.distance, lists.length, rules.k, code, met, last, discordant, kept, short)
     width = _queries_at_once(sides[0].shape[1], memory, image_bytes)
     unanswered = np.flatnonzero(short)
     for at in range(len(kept) if len(unanswered) else 0):
@@ -200,8 +199,7 @@ def _walk(
     k: int,
     code: np.ndarray,
     met: np.ndarray,
-    last_positive: np.ndarray,
-    last_negative: np.ndarray,
+    last: np.ndarray,
     discordant: np.ndarray,
     kept: np.ndarray,
     short: np.ndarray,
@@ -217,7 +215,7 @@ def _walk(
         k: neighbours a side.
         code: of each listed image, shape (M,), int64; empty where sides are not made equal.
         met: of `_mark_codes`; empty likewise.
-        last_positive, last_negative: the last-ranked candidates, shape (B,), int32.
+        last: of `_mark`, for the last-ranked candidates alone; empty likewise.
         discordant, kept: queries of each cohort, shape (B,), int64, added to.
         short: bit b: the list ran out in cohort b, shape (M,), uint64, written to.
     """
@@ -233,6 +231,7 @@ def _walk(
         if len(met):
             loses_positive = met[code[query], 1] & ~met[code[query], 0]
             loses_negative = met[code[query], 0] & ~met[code[query], 1]
+        loses = loses_positive | loses_negative
         seek_positive, seek_negative = wanted, wanted
         sums[:] = 0
         found[:] = 0
@@ -241,34 +240,33 @@ def _walk(
             positive, negative = member[image, 0] & seek_positive, member[image, 1] & seek_negative
             # An image has one label, so it stands on one side of a cohort.
             left = positive | negative
+            if left & loses:
+                left &= ~((last[image, 0] & loses_positive) | (last[image, 1] & loses_negative))
             if left == none:
                 continue
             far = np.float64(distance[query, place])
-            lost = (positive & loses_positive) | (negative & loses_negative)
             full = none
             while left != none:
                 lane = left & (~left + one)
                 left ^= lane
-                cohort = np.int64(_BIT[(lane * _SPREAD) >> np.uint64(58)])
-                last, at = last_positive[cohort], cohort
-                if lane & negative:
-                    last, at = last_negative[cohort], cohort + 64
-                if lane & lost and image == last:
-                    continue
+                at = _BIT[(lane * _SPREAD) >> np.uint64(58)] | (np.uint64((lane & negative) != none) << np.uint64(6))
                 sums[at] += far
-                found[at] += 1
-                if found[at] == k:
-                    full |= lane
-            seek_positive &= ~(full & positive)
-            seek_negative &= ~(full & negative)
-            if (seek_positive | seek_negative) == none:
-                break
+                count = found[at] + 1
+                found[at] = count
+                full |= lane if count == k else none
+            if full:
+                seek_positive &= ~(full & positive)
+                seek_negative &= ~(full & negative)
+                if (seek_positive | seek_negative) == none:
+                    break
         short[query] = seek_positive | seek_negative
-        for cohort in range(len(kept)):
-            lane = one << np.uint64(cohort)
-            if lane & wanted and not lane & short[query]:
-                kept[cohort] += 1
-                discordant[cohort] += sums[cohort + 64] < sums[cohort]
+        answered = wanted & ~short[query]
+        while answered != none:
+            lane = answered & (~answered + one)
+            answered ^= lane
+            cohort = _BIT[(lane * _SPREAD) >> np.uint64(58)]
+            kept[cohort] += 1
+            discordant[cohort] += sums[cohort + np.uint64(64)] < sums[cohort]
 
 
 def _whole(cohorts: Relabelled, rules: Rules, distances: Distances) -> tuple[np.ndarray, np.ndarray]:

@@ -66,7 +66,7 @@ _TABLE_BYTES = 48
 _PATIENT_BYTES = 8
 _CANDIDATE_BYTES = 32
 _QUERY_BYTES = 32
-_IMAGE_BYTES = 64
+_IMAGE_BYTES = 80
 # How much longer it takes to follow a positive than to look up a label of the draw.
 _FOLLOWED = 3
 
@@ -558,9 +558,9 @@ class _CellNull:
 
     @property
     def list_length(self) -> int:
-        """Images that hold three times the k members that are looked for."""
-        share = self._cell.n / len(self.group.rows)
-        return min(int(3 * self._options.k / share) + 64, _MAX_LIST)
+        """Images among which the k members that are looked for are missing once in a hundred thousand."""
+        share, k = self._cell.n / len(self.group.rows), self._options.k
+        return min(int((k + 3.5 * np.sqrt(k) + 8) / share) + 64, _MAX_LIST)
 
     def _plan(self, features_width: int) -> None:
         """Choose the cheaper way, and how many queries it can afford."""
