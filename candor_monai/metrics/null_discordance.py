@@ -1,7 +1,7 @@
 """Discordance of many relabelled cohorts of one group, from distances that are computed once.
 
-Two ways give the same answer. `from_distances` compares each query with every candidate; it is taken
-for rare findings. `from_lists` walks down each query's list of nearest images until k members of either
+Two ways give the same answer. `from_distances` compares each query with every candidate, and `from_table` does where
+all distances are held; they are taken for rare findings. `from_lists` walks down each query's list of nearest images until k members of either
 set are found; it is taken for common findings, and in large groups for rare ones. Up to 64 cohorts walk together, since
 they look at the same list: who is a candidate in which of them is a bit of one word.
 """
@@ -115,6 +115,107 @@ def from_distances(
 
 def _queries_at_once(size: int, memory: int, image_bytes: int) -> int:
     return max((memory - size * image_bytes) // (_PAIR_BYTES * size + image_bytes), _FEWEST)
+
+
+def from_table(cohorts: Relabelled, rules: Rules, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As `from_distances`, from all distances of a small group.
+
+    Args:
+        cohorts, rules: as in `from_distances`.
+        table: 1 − cosine, shape (N, N), float32, infinite between images of one code.
+    """
+    last = np.empty(0, np.int64)
+    if rules.balance is not None and not rules.equalise:
+        last = np.floor(rules.balance * cohorts.positives.shape[1]).astype(np.int64)
+    discordant, kept = np.zeros((2, len(cohorts.queries)), np.int64)
+    near = np.empty((2, rules.k + 1), np.float32)
+    sides = cohorts.positives, cohorts.negatives
+    _compare(cohorts.queries, *sides, table, rules.k, rules.equalise, last, near, discordant, kept)
+    return discordant, kept
+
+
+@compiled
+def _compare(
+    queries: np.ndarray,
+    positives: np.ndarray,
+    negatives: np.ndarray,
+    table: np.ndarray,
+    k: int,
+    equalise: bool,
+    last: np.ndarray,
+    near: np.ndarray,
+    discordant: np.ndarray,
+    kept: np.ndarray,
+) -> None:
+    """Compare each query with every candidate.
+
+    Args:
+        queries, positives, negatives: of `Relabelled`.
+        table: of `from_table`.
+        k, equalise: of `Rules`.
+        last: the place of the candidate that leaves the other side with each image, shape (N,), int64, or empty.
+        near: work space, shape (2, k + 1), float32.
+        discordant, kept: of each cohort, shape (B,), int64, added to.
+    """
+    for cohort in range(len(queries)):
+        for query in queries[cohort]:
+            if query < 0:
+                continue
+            far = table[query]
+            lost_positive = lost_negative = -1
+            if equalise:
+                met_positive = _meets(far, positives[cohort])
+                met_negative = _meets(far, negatives[cohort])
+                if met_negative and not met_positive:
+                    lost_positive = positives.shape[1] - 1
+                if met_positive and not met_negative:
+                    lost_negative = negatives.shape[1] - 1
+            elif len(last):
+                if _holds(query, negatives[cohort]):
+                    lost_positive = last[query]
+                if _holds(query, positives[cohort]):
+                    lost_negative = last[query]
+            _nearest(far, positives[cohort], lost_positive, near[0])
+            _nearest(far, negatives[cohort], lost_negative, near[1])
+            if near[0, k - 1] < np.inf and near[1, k - 1] < np.inf:
+                sum_positive = sum_negative = 0.0
+                for place in range(k):
+                    sum_positive += np.float64(near[0, place])
+                    sum_negative += np.float64(near[1, place])
+                kept[cohort] += 1
+                discordant[cohort] += sum_negative < sum_positive
+
+
+@compiled
+def _meets(far: np.ndarray, side: np.ndarray) -> bool:
+    """Whether a candidate is infinitely far."""
+    found = False
+    for image in side:
+        found |= far[image] == np.inf
+    return found
+
+
+@compiled
+def _holds(query: int, side: np.ndarray) -> bool:
+    found = False
+    for image in side:
+        found |= image == query
+    return found
+
+
+@compiled
+def _nearest(far: np.ndarray, side: np.ndarray, lost: int, near: np.ndarray) -> None:
+    """The smallest distances of a side, nearest first, but for one place of it: ``near``, whose last is of no use."""
+    near[:] = np.inf
+    last = len(near) - 1
+    for place in range(len(side)):
+        distance = far[side[place]]
+        if distance < near[last - 1] and place != lost:
+            to = last
+            while to > 0 and near[to - 1] > distance:
+                near[to] = near[to - 1]
+                to -= 1
+            near[to] = distance
 
 
 def from_lists(

@@ -32,7 +32,7 @@ from .draw import draw_key, effective_labels, groups, query_order, same_code_pai
 from .keyed_hash import keyed_rank, stable_fraction
 from .long_lists import LongLists
 from .multiplicity import studentised_p
-from .null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists
+from .null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists, from_table
 from .observations import Observations
 from .options import Options
 from .patient_exchange import Moves, PatientExchange
@@ -178,7 +178,7 @@ def _extend(
     Lists and tables are read by several threads, a finding and a span each; PyTorch, which makes distances, has its
     own.
     """
-    read = [state for state in states if state.listed or group.tabled]
+    read = [state for state in states if state.listed or group.table is not None]
     exchanged = list(pool.map(lambda span: group.exchange.moves(*span), spans))
     work = [(state, moves) for state in read for moves in exchanged]
     found = pool.map(lambda piece: piece[0].discordant(piece[1]), work)
@@ -349,7 +349,8 @@ class _Group:
         self.query_order = np.argsort(self.query_rank, kind="stable").astype(np.int32)
         self.asking = self.places(self.query_order)
         self._features = features
-        self._matrix: np.ndarray | None = None
+        #: All distances, where they are held.
+        self.table: np.ndarray | None = None
         self._points: _Points | None = None
         self._memory = options.memory_bytes
         self._width = int(np.shape(features)[1])
@@ -364,16 +365,11 @@ class _Group:
         return len(self.rows) <= MAX_LISTED
 
     @property
-    def tabled(self) -> bool:
-        """Whether all distances are held."""
-        return self._matrix is not None
-
-    @property
     def spare(self) -> int:
         """Bytes that are left beside what is kept for the whole test."""
         kept = 4 * len(self.rows) * (self._width + 1) if self._keeps_points else 0
-        if self._matrix is not None:
-            kept += self._matrix.nbytes
+        if self.table is not None:
+            kept += self.table.nbytes
         if self.lists is not None:
             kept += self.lists.index.nbytes + self.lists.distance.nbytes
         return max(self._memory - kept, 0)
@@ -386,7 +382,7 @@ class _Group:
     @property
     def candidate_bytes(self) -> int:
         """Bytes of an image whose distances are asked for."""
-        if self._matrix is not None:
+        if self.table is not None:
             return 0
         return 4 * self._width if self._keeps_points else 8 * self._width
 
@@ -400,9 +396,9 @@ class _Group:
 
     def prepare(self, states: Sequence[_CellNull]) -> None:
         """Make what the cells need: all distances of a small group, and lists of nearest images."""
-        if self.small and self._matrix is None and 4 * len(self.rows) ** 2 <= self._memory // 16:
+        if self.small and self.table is None and 4 * len(self.rows) ** 2 <= self._memory // 16:
             everyone = np.arange(len(self.rows))
-            self._matrix = self.distances(everyone[None], everyone[None])[0]
+            self.table = self.distances(everyone[None], everyone[None])[0]
         self.lists, listed = None, max((state.first for state in states), default=0)
         if listed:
             wanted = max(state.list_length for state in states)
@@ -439,9 +435,9 @@ class _Group:
 
     def distances(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """1 − cosine of positions (B, Q) and (B, n), shape (B, Q, n), float32; infinite between those of one code."""
-        if self._matrix is not None:
+        if self.table is not None:
             at = (queries * len(self.rows))[:, :, None] + candidates[:, None, :]
-            return self._matrix.reshape(-1).take(at, mode="clip")
+            return self.table.reshape(-1).take(at, mode="clip")
         far = _distances(self._point(queries), self._point(candidates))
         far[self.key[queries][:, :, None] == self.key[candidates][:, None, :]] = np.inf
         return far
@@ -607,6 +603,8 @@ class _CellNull:
             asked = self._asked(moves)
             return from_lists(asked, sides, self._rules, self.group.lists, self.group.distances, *room)
         cohorts = Relabelled(self._queries(moves), *(side.astype(np.int64) for side in sides))
+        if self.group.table is not None:
+            return from_table(cohorts, self._rules, self.group.table)
         return from_distances(cohorts, self._rules, self.group.distances, *room)
 
     def add(self, discordant: np.ndarray, queries: np.ndarray) -> None:

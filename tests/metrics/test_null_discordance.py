@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from candor_monai.metrics.null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists
+from candor_monai.metrics.null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists, from_table
 
 IMAGES, LISTED, COHORTS = 120, 70, 64
 
@@ -89,6 +89,31 @@ def test_findings_that_ask_the_first_of_the_listed_only() -> None:
     rules = Rules(key, True, None, 3)
     found = from_lists(lanes(asked)[:33], sides, rules, lists, distances, 10**6, 4)
     np.testing.assert_array_equal(found, expected(asked, sides, rules, lists, distances))
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([0.02, 0.3, 1.0]),
+    st.sampled_from([(1, False), (2, False), (3, True)]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, 2, 70]),
+    st.integers(1, 16),
+)
+def test_a_table_answers_as_distances_do(
+    seed: int, share: float, patients: tuple[int, bool], balanced: bool, grid: bool, cohorts: int, k: int
+) -> None:
+    per_patient, equalise = patients
+    asked, sides, key, lists, distances = case(seed, share, per_patient, 10, grid, cohorts)
+    balance = np.random.default_rng(seed).random(IMAGES) if balanced else None
+    rules = Rules(key, equalise, balance, k)
+    everyone = np.arange(IMAGES)[None]
+    table = np.ascontiguousarray(distances(everyone, everyone)[0])
+    queries = np.where(asked, lists.images, -1)
+    relabelled = Relabelled(queries, *(side.astype(np.int64) for side in sides))
+    wanted = from_distances(relabelled, rules, distances, 10**6, 4)
+    np.testing.assert_array_equal(from_table(relabelled, rules, table), wanted)
 
 
 @pytest.mark.parametrize("per_patient", [1, 3])
