@@ -1,9 +1,9 @@
 """Discordance of many relabelled cohorts of one group, from distances that are computed once.
 
 Two ways give the same answer. `from_distances` compares each query with every candidate, and `from_table` does where
-all distances are held; they are taken for rare findings. `from_lists` walks down each query's list of nearest images until k members of either
-set are found; it is taken for common findings, and in large groups for rare ones. Up to 64 cohorts walk together, since
-they look at the same list: who is a candidate in which of them is a bit of one word.
+all distances are held; they are taken for rare findings. `from_lists` walks down each query's list of nearest images
+until k members of either set are found; it is taken for common findings, and in large groups for rare ones. Up to 64
+cohorts walk together, since they look at the same list: who is a candidate in which of them is a bit of one word.
 """
 
 from __future__ import annotations
@@ -251,7 +251,8 @@ def from_lists(
         code, met = rules.key[lists.images], np.zeros((int(rules.key.max()) + 1, 2), np.uint64)
         last = np.zeros_like(member)
         _mark_codes(*sides, rules.key, met)
-        _mark(*(np.ascontiguousarray(side[:, -1:]) for side in sides), last)
+        last_positive, last_negative = (np.ascontiguousarray(side[:, -1:]) for side in sides)
+        _mark(last_positive, last_negative, last)
     discordant, kept = np.zeros((2, len(sides[0])), np.int64)
     short = np.zeros(len(asked), np.uint64)
     _walk(asked, member, lists.index, lists.distance, lists.length, rules.k, code, met, last, discordant, kept, short)

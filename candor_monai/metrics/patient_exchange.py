@@ -149,14 +149,16 @@ def ranking(hashes: np.ndarray) -> np.ndarray:
     out = np.empty(hashes.shape, np.int64)
     room = _room(hashes.shape[1])
     for row, order in zip(np.ascontiguousarray(hashes), out, strict=True):
-        order[:] = _rank(row, *room)
+        room[0][:] = row
+        order[:] = _rank(*room)
     return out
 
 
-def _room(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where so many hashes are sorted: the hashes, their places, and the starts of as many buckets or more."""
+def _room(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Where so many hashes are sorted: as they come, sorted, their places, and starts of as many buckets or more."""
     buckets = 1 << max(count - 1, 1).bit_length()
-    return np.empty(count, np.uint64), np.empty(count, np.int32), np.empty(buckets + 1, np.int32)
+    hashes, ranked = np.empty((2, count), np.uint64)
+    return hashes, ranked, np.empty(count, np.int32), np.empty(buckets + 1, np.int32)
 
 
 @compiled
@@ -164,11 +166,10 @@ def _rank(hashes: np.ndarray, ranked: np.ndarray, order: np.ndarray, starts: np.
     """The stable order of hashes: into buckets by their leading bits, about one a bucket, then by insertion.
 
     Args:
-        hashes: shape (m,), uint64.
-        ranked, order, starts: of `_room`, written to.
+        hashes, ranked, order, starts: of `_room`; all but the first are written to.
 
     Returns:
-        ``order``.
+        ``order``, shape (m,), int32.
     """
     shift = np.uint64(64)
     buckets = len(starts) - 1
@@ -182,12 +183,13 @@ def _rank(hashes: np.ndarray, ranked: np.ndarray, order: np.ndarray, starts: np.
         starts[bucket] += starts[bucket - 1]
     for place in range(len(hashes)):
         bucket = np.int64(hashes[place] >> shift)
-        to = starts[bucket]
-        starts[bucket] = to + 1
-        ranked[to] = hashes[place]
-        order[to] = place
+        free = starts[bucket]
+        starts[bucket] = free + 1
+        ranked[free] = hashes[place]
+        order[free] = place
     for place in range(1, len(ranked)):
-        hashed, number, to = ranked[place], order[place], place
+        hashed, number = ranked[place], order[place]
+        to = place
         while to > 0 and ranked[to - 1] > hashed:
             ranked[to], order[to] = ranked[to - 1], order[to - 1]
             to -= 1
@@ -203,6 +205,7 @@ def _exchange(
     own: np.ndarray,
     sources: np.ndarray,
     destinations: np.ndarray,
+    hashes: np.ndarray,
     ranked: np.ndarray,
     order: np.ndarray,
     starts: np.ndarray,
@@ -215,9 +218,8 @@ def _exchange(
         first: place of the first patient among all.
         own: where each patient's images start, shape (U,), int32.
         sources, destinations: of `Moves`, written to.
-        ranked, order, starts: of `_room`.
+        hashes, ranked, order, starts: of `_room`.
     """
-    hashes = np.empty(len(start), np.uint64)
     for number in range(len(counters)):
         for patient in range(len(start)):
             # The output function of SplitMix64, as in `keyed_hash`.

@@ -585,11 +585,8 @@ class _CellNull:
 
     def _observe(self) -> None:
         """D of the data, over the queries that the test uses."""
-        unmoved = self.group.exchange.unmoved
-        if self.listed:
-            used = self.group.query_order[: self.first][self._asked(unmoved) > 0]
-        else:
-            used = self._queries(unmoved)
+        unmoved, listed = self.group.exchange.unmoved, self.group.query_order[: self.first]
+        used = listed[self._asked(unmoved) > 0] if self.listed else self._queries(unmoved)
         rows = self._cell.queries[self._cell.own]
         inside = np.isin(self.group.positions(rows), used)
         self._queries_used = int(inside.sum())

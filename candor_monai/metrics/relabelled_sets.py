@@ -1,7 +1,7 @@
 """The candidate sets and queries of a group whose labels were exchanged between patients, exchange by exchange.
 
-A label comes from the image that stands in the line of the exchange (`patient_exchange`) where the patient's labels come
-from, so many places further as the image is among its patient's. What is asked of a label is therefore kept in the
+A label comes from the image that stands in the line of the exchange (`patient_exchange`) where the patient's labels
+come from, so many places further as the image is among its patient's. What is asked of a label is therefore kept in the
 order of that line. A common label is found by going through the draw until there are enough; a rare one by following
 those who carry it to the images that take it, which are put into their order in a table of bits.
 """

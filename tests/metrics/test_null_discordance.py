@@ -17,9 +17,7 @@ def lanes(asked: np.ndarray) -> np.ndarray:
     return (asked.astype(np.uint64) << np.arange(len(asked), dtype=np.uint64)[:, None]).sum(axis=0, dtype=np.uint64)
 
 
-def case(
-    seed: int, share: float, per_patient: int, length: int, grid: bool = False, cohorts: int = COHORTS
-) -> tuple:
+def case(seed: int, share: float, per_patient: int, length: int, grid: bool = False, cohorts: int = COHORTS) -> tuple:
     """Random cohorts, and distances as a table; on a grid, so that sums are exact and ties are there."""
     rng = np.random.default_rng(seed)
     table = rng.random((IMAGES, IMAGES), dtype=np.float32)

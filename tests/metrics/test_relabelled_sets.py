@@ -94,9 +94,7 @@ def test_too_few_of_a_label_are_told(rare: bool) -> None:
     for n, enough in ((4, True), (5, False)):
         out = np.empty((2, 2, n), np.int32)
         work = room(made.patients, 50, 0)
-        found = relabelled_sides(
-            moves.sources, moves.destinations, label[made.line], order, givers, unit, work, *out
-        )
+        found = relabelled_sides(moves.sources, moves.destinations, label[made.line], order, givers, unit, work, *out)
         assert found == enough
 
 
