@@ -182,9 +182,9 @@ def _rank(hashes: np.ndarray, ranked: np.ndarray, order: np.ndarray, starts: np.
     for bucket in range(1, len(starts)):
         starts[bucket] += starts[bucket - 1]
     for place in range(len(hashes)):
-        bucket = np.int64(hashes[place] >> shift)
-        free = starts[bucket]
-        starts[bucket] = free + 1
+        mine = np.int64(hashes[place] >> shift)
+        free = starts[mine]
+        starts[mine] = free + 1
         ranked[free] = hashes[place]
         order[free] = place
     for place in range(1, len(ranked)):
