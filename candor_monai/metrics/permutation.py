@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 import torch
@@ -56,7 +57,8 @@ _USUAL = 2048
 _POSITION = 64
 _SLACK = 1e-12
 _MAX_LIST = 2048
-# Rows that are normalised in float64 at once, queries and (at most) candidates that are compared at once for the lists.
+# Rows that are normalised in float64 at once; for the lists, queries that are compared at once (four times as many where
+# memory allows) and, at most, candidates.
 _ROWS = 512
 _LISTED = 256
 _CANDIDATES = 8192
@@ -408,10 +410,11 @@ class _Group:
     def _lists(self, listed: np.ndarray, length: int) -> NullLists:
         """The nearest images of the first in the query order, who are a random sample of all, too."""
         lists = LongLists(len(listed), len(self.rows), length)
-        # Distances are held three times while the nearest of them are found.
-        step = self.block_bytes // (self.candidate_bytes + 14 * _LISTED)
-        step = min(max(step, _LISTED), _CANDIDATES)
-        blocks = [slice(start, min(start + _LISTED, len(listed))) for start in range(0, len(listed), _LISTED)]
+        # Distances are held three times while the nearest of them are found. PyTorch has all threads here.
+        block = self.spare // 8
+        rows = min(max(isqrt(block // (2 * 14)), _LISTED), 4 * _LISTED)
+        step = min(max(block // (self.candidate_bytes + 14 * rows), _LISTED), _CANDIDATES)
+        blocks = [slice(start, min(start + rows, len(listed))) for start in range(0, len(listed), rows)]
         for part in blocks:
             lists.expect(part, self._apart(listed[part], listed[:step], self._point(listed[None, :step])))
         for first in range(0, len(self.rows), step):
