@@ -57,8 +57,8 @@ _USUAL = 2048
 _POSITION = 64
 _SLACK = 1e-12
 _MAX_LIST = 2048
-# Rows that are normalised in float64 at once; for the lists, queries that are compared at once (four times as many where
-# memory allows) and, at most, candidates.
+# Rows that are normalised in float64 at once; queries that are compared at once for the lists (four times as many where
+# memory allows), and, at most, candidates.
 _ROWS = 512
 _LISTED = 256
 _CANDIDATES = 8192
