@@ -14,10 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .keyed_hash import STEP, keyed_hash, splitmix64
-
-# Hashes that are sorted at once.
-_TOGETHER = 2**15
+from .compiled import compiled
+from .keyed_hash import STEP, keyed_hash
 
 
 @dataclass(frozen=True)
@@ -120,18 +118,11 @@ class PatientExchange:
         ``sources[b, patient[i]] + slot[i]``, and gives its own to that at ``destinations[b, patient[i]] + slot[i]``.
         """
         sources, destinations = (np.tile(self._starts, (count, 1)) for _ in range(2))
-        counter = np.arange(first + 1, first + count + 1, dtype=np.uint64)[:, None] * STEP
+        counter = np.arange(first + 1, first + count + 1, dtype=np.uint64) * STEP
         at = 0
         for members, start in self._blocks:
-            patients = slice(at, at + len(members))
-            own, step = self._starts[patients], max(1, _TOGETHER // len(members))
-            for low in range(0, count, step):
-                rows = slice(low, low + step)
-                taken = ranking(splitmix64(start[None, :] + counter[rows]))
-                sources[rows, patients] = own.take(taken)
-                for row, order in zip(destinations[rows, patients], taken, strict=True):
-                    row[order] = own
-            at = patients.stop
+            _exchange(start, counter, at, self._starts, sources, destinations, *_room(len(start)))
+            at += len(members)
         return Moves(sources, destinations)
 
     def sources(self, first: int, count: int) -> np.ndarray:
@@ -144,10 +135,7 @@ class PatientExchange:
 
 
 def ranking(hashes: np.ndarray) -> np.ndarray:
-    """``np.argsort(hashes, axis=1, kind="stable")`` of 64-bit hashes, several times faster.
-
-    The leading bits of a hash and its place in one number are sorted; the rare rows in which leading bits are equal
-    are sorted by all.
+    """``np.argsort(hashes, axis=1, kind="stable")`` of 64-bit hashes, several times faster where they are uniform.
 
     Args:
         hashes: shape (B, m), uint64.
@@ -158,16 +146,91 @@ def ranking(hashes: np.ndarray) -> np.ndarray:
     >>> ranking(np.array([[2**63, 5, 2**62]], np.uint64)).tolist()
     [[1, 2, 0]]
     """
-    bits = max(hashes.shape[1] - 1, 0).bit_length()
-    low = np.uint64(2**bits - 1)
-    keys = hashes & ~low
-    keys |= np.arange(hashes.shape[1], dtype=np.uint64)
-    keys.sort(axis=1)
-    same = ((keys[:, 1:] ^ keys[:, :-1]) <= low).any(axis=1)
-    keys &= low
-    order = keys.view(np.int64)
-    order[same] = np.argsort(hashes[same], axis=1, kind="stable")
+    out = np.empty(hashes.shape, np.int64)
+    room = _room(hashes.shape[1])
+    for row, order in zip(np.ascontiguousarray(hashes), out, strict=True):
+        room[0][:] = row
+        order[:] = _rank(*room)
+    return out
+
+
+def _room(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Where so many hashes are sorted: as they come, sorted, their places, and starts of as many buckets or more."""
+    buckets = 1 << max(count - 1, 1).bit_length()
+    hashes, ranked = np.empty((2, count), np.uint64)
+    return hashes, ranked, np.empty(count, np.int32), np.empty(buckets + 1, np.int32)
+
+
+@compiled
+def _rank(hashes: np.ndarray, ranked: np.ndarray, order: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The stable order of hashes: into buckets by their leading bits, about one a bucket, then by insertion.
+
+    Args:
+        hashes, ranked, order, starts: of `_room`; all but the first are written to.
+
+    Returns:
+        ``order``, shape (m,), int32.
+    """
+    shift = np.uint64(64)
+    buckets = len(starts) - 1
+    while buckets > 1:
+        buckets >>= 1
+        shift -= np.uint64(1)
+    starts[:] = 0
+    for hashed in hashes:
+        starts[np.int64(hashed >> shift) + 1] += 1
+    for bucket in range(1, len(starts)):
+        starts[bucket] += starts[bucket - 1]
+    for place in range(len(hashes)):
+        mine = np.int64(hashes[place] >> shift)
+        free = starts[mine]
+        starts[mine] = free + 1
+        ranked[free] = hashes[place]
+        order[free] = place
+    for place in range(1, len(ranked)):
+        hashed, number = ranked[place], order[place]
+        to = place
+        while to > 0 and ranked[to - 1] > hashed:
+            ranked[to], order[to] = ranked[to - 1], order[to - 1]
+            to -= 1
+        ranked[to], order[to] = hashed, number
     return order
+
+
+@compiled
+def _exchange(
+    start: np.ndarray,
+    counters: np.ndarray,
+    first: int,
+    own: np.ndarray,
+    sources: np.ndarray,
+    destinations: np.ndarray,
+    hashes: np.ndarray,
+    ranked: np.ndarray,
+    order: np.ndarray,
+    starts: np.ndarray,
+) -> None:
+    """Exchange the labels of some patients: each takes those of the patient at its place in a ranking by hashes.
+
+    Args:
+        start: of each patient's stream of SplitMix64, shape (m,), uint64.
+        counters: what each exchange adds to it, shape (B,), uint64.
+        first: place of the first patient among all.
+        own: where each patient's images start, shape (U,), int32.
+        sources, destinations: of `Moves`, written to.
+        hashes, ranked, order, starts: of `_room`.
+    """
+    for number in range(len(counters)):
+        for patient in range(len(start)):
+            # The output function of SplitMix64, as in `keyed_hash`.
+            word = start[patient] + counters[number]
+            word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            hashes[patient] = word ^ (word >> np.uint64(31))
+        _rank(hashes, ranked, order, starts)
+        for patient in range(len(start)):
+            sources[number, first + patient] = own[first + order[patient]]
+            destinations[number, first + order[patient]] = own[first + patient]
 
 
 def exchangeable(

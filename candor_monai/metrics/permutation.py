@@ -22,21 +22,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 import torch
 
 from .cells import Cell
-from .draw import draw_key, effective_labels, first_of_code, groups, query_order, same_code_pairs
+from .draw import draw_key, effective_labels, groups, query_order, same_code_pairs
 from .keyed_hash import keyed_rank, stable_fraction
 from .long_lists import LongLists
 from .multiplicity import studentised_p
-from .null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists
+from .null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists, from_table
 from .observations import Observations
 from .options import Options
 from .patient_exchange import Moves, PatientExchange
+from .relabelled_sets import Order, Places, Room, relabelled_lanes, relabelled_queries, relabelled_sides, room
 from .resampling import MIN_POSITIVE_PATIENTS, Replicates, pool_replicates, weighted_mean_replicates
 from .similarity import unit_rows
 
@@ -56,19 +57,20 @@ _USUAL = 2048
 _POSITION = 64
 _SLACK = 1e-12
 _MAX_LIST = 2048
-# Rows that are normalised in float64 at once, queries and (at most) candidates that are compared at once for the lists.
+# Rows that are normalised in float64 at once; queries that are compared at once for the lists (four times as many where
+# memory allows), and, at most, candidates.
 _ROWS = 512
 _LISTED = 256
 _CANDIDATES = 8192
 # Bytes of an image in the tables of one finding.
 _TABLE_BYTES = 48
-# Bytes, in one exchange, of a patient, of a listed image and of a candidate; words of members take two bits an image.
-_PATIENT_BYTES = 16
-_QUERY_BYTES = 64
+# Bytes, in one exchange, of a patient, of a candidate and of a query; and of an image in all that go together.
+_PATIENT_BYTES = 8
 _CANDIDATE_BYTES = 32
-# Labels that are looked up at once, with the bytes of one, so that they stay in a cache.
-_LABELS = 2**15
-_LABEL_BYTES = 40
+_QUERY_BYTES = 32
+_IMAGE_BYTES = 80
+# How much longer it takes to follow a positive than to look up a label of the draw.
+_FOLLOWED = 3
 
 
 @dataclass(frozen=True)
@@ -173,77 +175,20 @@ def _run(group: _Group, states: Sequence[_CellNull], options: Options, early_sto
 def _extend(
     states: Sequence[_CellNull], group: _Group, spans: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
 ) -> None:
-    """Score some further exchanges: (first, how many) of each thread.
+    """Score some further exchanges: (first, how many) of those that go together.
 
-    NumPy, which reads lists and tables, is shared out over threads; PyTorch, which makes distances, has its own.
+    Lists and tables are read by several threads, a finding and a span each; PyTorch, which makes distances, has its
+    own.
     """
-    read = [state for state in states if state.listed or group.tabled]
-
-    def score(span: tuple[int, int]) -> tuple[_Exchanged, list[tuple[np.ndarray, np.ndarray]]]:
-        exchanged = _Exchanged(group, group.exchange.moves(*span))
-        return exchanged, [state.discordant(exchanged) for state in read]
-
-    for exchanged, found in pool.map(score, spans):
-        for state, one in zip(read, found, strict=True):
-            state.add(*one)
-        for state in states:
-            if state not in read:
-                state.add(*state.discordant(exchanged))
-
-
-class _Exchanged:
-    """Some exchanges of the labels of a group, and who may be a query in them."""
-
-    def __init__(self, group: _Group, moves: Moves) -> None:
-        self._group, self._moves = group, moves
-
-    def __len__(self) -> int:
-        return len(self._moves)
-
-    def sources(self, images: _Places, rows: slice = slice(None)) -> np.ndarray:
-        """Places in the group's line of the images whose labels these take, shape (B, images), int64."""
-        return images.moved(self._moves.sources[rows])
-
-    def destinations(self, images: _Places, rows: slice = slice(None)) -> np.ndarray:
-        """Places in the group's line of the images that take the labels of these, shape (B, images), int64."""
-        return images.moved(self._moves.destinations[rows])
-
-    @cached_property
-    def listed_sources(self) -> np.ndarray:
-        """`sources` of the images that have lists, int32."""
-        listed = self._group.listed
-        out = np.empty((len(self), len(listed)), np.int32)
-        for rows in _portions(len(self), len(listed)):
-            out[rows] = self.sources(listed, rows)
-        return out
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Some images by their patients, whose labels move together.
-
-    Args:
-        patient, slot: of `PatientExchange`, of these images, int64.
-    """
-
-    patient: np.ndarray
-    slot: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.patient)
-
-    def part(self, which: slice | np.ndarray) -> _Places:
-        return _Places(self.patient[which], self.slot[which])
-
-    def moved(self, starts: np.ndarray) -> np.ndarray:
-        """Where images stand whose patients start there, shape (B, images), int64."""
-        return starts.take(self.patient, axis=1) + self.slot
-
-
-def _portions(rows: int, width: int) -> list[slice]:
-    """Rows of such a width that are worked on at once."""
-    step = max(1, _LABELS // max(1, width))
-    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+    read = [state for state in states if state.listed or group.table is not None]
+    exchanged = list(pool.map(lambda span: group.exchange.moves(*span), spans))
+    work = [(state, moves) for state in read for moves in exchanged]
+    found = pool.map(lambda piece: piece[0].discordant(piece[1]), work)
+    for (state, _), one in zip(work, found, strict=True):
+        state.add(*one)
+    for state in states:
+        for moves in exchanged if state not in read else ():
+            state.add(*state.discordant(moves))
 
 
 def cohort_exchange(observations: Observations, options: Options) -> PatientExchange:
@@ -403,35 +348,30 @@ class _Group:
             order = query_order(observations, options, part, name)
             self.query_rank[self._place[order]] = np.arange(len(part))
         #: The images in that order, of several matched groups in turn; the first of them have lists.
-        self.query_order = np.argsort(self.query_rank, kind="stable")
-        self.listed = self.places(self.query_order)
+        self.query_order = np.argsort(self.query_rank, kind="stable").astype(np.int32)
+        self.asking = self.places(self.query_order)
         self._features = features
-        self._matrix: np.ndarray | None = None
+        #: All distances, where they are held.
+        self.table: np.ndarray | None = None
         self._points: _Points | None = None
         self._memory = options.memory_bytes
         self._width = int(np.shape(features)[1])
         self._keeps_points = 4 * len(rows) * (self._width + 1) <= self._memory // 2
         self._centre = self._mean(self.rows[: min(len(self.rows), MAX_LISTED)])
         self.lists: NullLists | None = None
-        # More threads would leave the words of 64 exchanges that walk together half empty.
-        self.workers = min(torch.get_num_threads(), CHECK_EVERY // 64)
-        self._most = min(options.max_candidates, len(rows))
+        self.workers = torch.get_num_threads()
+        self._most = min(options.max_candidates, len(rows)), min(options.max_queries, len(rows))
 
     @property
     def small(self) -> bool:
         return len(self.rows) <= MAX_LISTED
 
     @property
-    def tabled(self) -> bool:
-        """Whether all distances are held."""
-        return self._matrix is not None
-
-    @property
     def spare(self) -> int:
         """Bytes that are left beside what is kept for the whole test."""
         kept = 4 * len(self.rows) * (self._width + 1) if self._keeps_points else 0
-        if self._matrix is not None:
-            kept += self._matrix.nbytes
+        if self.table is not None:
+            kept += self.table.nbytes
         if self.lists is not None:
             kept += self.lists.index.nbytes + self.lists.distance.nbytes
         return max(self._memory - kept, 0)
@@ -444,37 +384,37 @@ class _Group:
     @property
     def candidate_bytes(self) -> int:
         """Bytes of an image whose distances are asked for."""
-        if self._matrix is not None:
+        if self.table is not None:
             return 0
         return 4 * self._width if self._keeps_points else 8 * self._width
 
     @property
     def exchanges_at_once(self) -> int:
-        """Exchanges that one thread takes at once."""
-        each = _PATIENT_BYTES * self.exchange.patients + len(self.rows) // 4
-        each += _QUERY_BYTES * len(self.listed) + _CANDIDATE_BYTES * self._most
-        free = self.spare // 2 // self.workers - _LABEL_BYTES * max(_LABELS, len(self.rows))
-        return min(-(-CHECK_EVERY // self.workers), max(1, free // each))
+        """Exchanges that go together, one bit each of a word."""
+        candidates, queries = self._most
+        each = _PATIENT_BYTES * self.exchange.patients + _CANDIDATE_BYTES * candidates + _QUERY_BYTES * queries
+        free = self.spare // 2 // self.workers - _IMAGE_BYTES * len(self.rows)
+        return min(64, max(1, free // each))
 
     def prepare(self, states: Sequence[_CellNull]) -> None:
         """Make what the cells need: all distances of a small group, and lists of nearest images."""
-        if self.small and self._matrix is None and 4 * len(self.rows) ** 2 <= self._memory // 16:
+        if self.small and self.table is None and 4 * len(self.rows) ** 2 <= self._memory // 16:
             everyone = np.arange(len(self.rows))
-            self._matrix = self.distances(everyone[None], everyone[None])[0]
+            self.table = self.distances(everyone[None], everyone[None])[0]
         self.lists, listed = None, max((state.first for state in states), default=0)
-        self.listed = self.places(self.query_order[:listed])
         if listed:
             wanted = max(state.list_length for state in states)
             length = max(1, min(len(self.rows), wanted, self.spare // 4 // (8 * listed)))
-            self.lists = self._lists(self.query_order[:listed], length)
+            self.lists = self._lists(self.query_order[:listed].astype(np.int64), length)
 
     def _lists(self, listed: np.ndarray, length: int) -> NullLists:
         """The nearest images of the first in the query order, who are a random sample of all, too."""
         lists = LongLists(len(listed), len(self.rows), length)
-        # Distances are held three times while the nearest of them are found.
-        step = self.block_bytes // (self.candidate_bytes + 14 * _LISTED)
-        step = min(max(step, _LISTED), _CANDIDATES)
-        blocks = [slice(start, min(start + _LISTED, len(listed))) for start in range(0, len(listed), _LISTED)]
+        # Distances are held three times while the nearest of them are found. PyTorch has all threads here.
+        block = self.spare // 8
+        rows = min(max(isqrt(block // (2 * 14)), _LISTED), 4 * _LISTED)
+        step = min(max(block // (self.candidate_bytes + 14 * rows), _LISTED), _CANDIDATES)
+        blocks = [slice(start, min(start + rows, len(listed))) for start in range(0, len(listed), rows)]
         for part in blocks:
             lists.expect(part, self._apart(listed[part], listed[:step], self._point(listed[None, :step])))
         for first in range(0, len(self.rows), step):
@@ -498,9 +438,9 @@ class _Group:
 
     def distances(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """1 − cosine of positions (B, Q) and (B, n), shape (B, Q, n), float32; infinite between those of one code."""
-        if self._matrix is not None:
+        if self.table is not None:
             at = (queries * len(self.rows))[:, :, None] + candidates[:, None, :]
-            return self._matrix.reshape(-1).take(at, mode="clip")
+            return self.table.reshape(-1).take(at, mode="clip")
         far = _distances(self._point(queries), self._point(candidates))
         far[self.key[queries][:, :, None] == self.key[candidates][:, None, :]] = np.inf
         return far
@@ -508,8 +448,11 @@ class _Group:
     def positions(self, rows: np.ndarray) -> np.ndarray:
         return self._place[rows]
 
-    def places(self, images: np.ndarray) -> _Places:
-        return _Places(self.exchange.patient[images], self.exchange.slot[images])
+    def places(self, images: np.ndarray) -> Places:
+        return Places(self.exchange.patient[images].astype(np.int32), self.exchange.slot[images].astype(np.int32))
+
+    def room(self, once: bool = False) -> Room:
+        return room(self.exchange.patients, len(self.rows), self.patients if once else 0)
 
     def in_line(self, values: np.ndarray) -> np.ndarray:
         """Values of the images, shape (N,), in the order of the exchange's line."""
@@ -578,16 +521,16 @@ class _CellNull:
         label = labels[group.rows, column]
         positive = np.flatnonzero(label == 1)
         key = draw_key(observations, options, cell.finding, cell.group, 0)
-        self._order = keyed_rank(observations.digests[group.rows], "draw", *key).astype(np.int32)
+        order = keyed_rank(observations.digests[group.rows], "draw", *key).astype(np.int32)
         allowed_image, allowed_label = _eligible(observations, options, group, column)
         # What is asked of the image that a label comes from or goes to stands in the order of the exchange's line.
-        self._label = group.in_line(label)
+        self._label = group.in_line(label.astype(np.int8))
         self._makes_query = group.in_line((label == 1) & allowed_label)
-        self._rank = group.in_line(_inverse(self._order))
-        self._turn = group.in_line(np.where(allowed_image, _inverse(group.query_order), np.int32(len(label))))
+        self._draw = Order(order, group.places(order), group.in_line(_inverse(order)))
+        turn = group.in_line(np.where(allowed_image, _inverse(group.query_order), np.int32(len(label))))
+        self._turns = Order(group.query_order, group.asking, turn)
         self._may_ask = allowed_image[group.query_order]
-        self._positive = group.places(positive)
-        self._asker = self._positive.part(allowed_label[positive])
+        self._asker = group.places(positive[allowed_label[positive]])
         self.movable = int(exchange.movable[cell.rows_pos].sum())
         self.reason = _no_statement(cell, observations, self.movable)
         self.running = cell.n > options.k and _fixed(len(cell.rows_pos), self.movable) is None
@@ -596,8 +539,9 @@ class _CellNull:
             balance = stable_fraction(observations.digests[group.rows], "balance", *key)
         self._rules = Rules(group.key, options.sets == "patient", balance, options.k)
         self._one_each = options.sets == "image" or group.single
-        self._ahead = [self._length(int((label == sign).sum())) for sign in (0, 1)]
-        self._drawn_places = group.places(self._order[: max(self._ahead)])
+        # Where the draw would be gone through far, it is cheaper to follow the positives.
+        rare = _FOLLOWED * len(positive) ** 2 < min(cell.n, len(positive)) * len(label)
+        self._givers = group.places(positive[: None if rare else 0])
         self._numerators: list[np.ndarray] = []
         self._denominators: list[np.ndarray] = []
         #: Images at the head of the query order whose lists are used, 0: none.
@@ -613,9 +557,9 @@ class _CellNull:
 
     @property
     def list_length(self) -> int:
-        """Images that hold three times the k members that are looked for."""
-        share = self._cell.n / len(self.group.rows)
-        return min(int(3 * self._options.k / share) + 64, _MAX_LIST)
+        """Images among which the k members that are looked for are missing once in a hundred thousand."""
+        share, k = self._cell.n / len(self.group.rows), self._options.k
+        return min(int((k + 3.5 * np.sqrt(k) + 8) / share) + 64, _MAX_LIST)
 
     def _plan(self, features_width: int) -> None:
         """Choose the cheaper way, and how many queries it can afford."""
@@ -644,20 +588,23 @@ class _CellNull:
 
     def _observe(self) -> None:
         """D of the data, over the queries that the test uses."""
-        used = self._queries(_Exchanged(self.group, self.group.exchange.unmoved))
+        unmoved, listed = self.group.exchange.unmoved, self.group.query_order[: self.first]
+        used = listed[self._asked(unmoved) > 0] if self.listed else self._queries(unmoved)
         rows = self._cell.queries[self._cell.own]
         inside = np.isin(self.group.positions(rows), used)
         self._queries_used = int(inside.sum())
         self._discordant = int((self._cell.dm[self._cell.own][inside] > 0).sum())
 
-    def discordant(self, exchanged: _Exchanged) -> tuple[np.ndarray, np.ndarray]:
+    def discordant(self, moves: Moves) -> tuple[np.ndarray, np.ndarray]:
         """Discordant queries and queries of some exchanges."""
-        sides = self._side(exchanged, 1), self._side(exchanged, 0)
+        sides = self._sides(moves)
         room = self.group.block_bytes, self.group.candidate_bytes
         if self.listed and self.group.lists is not None:
-            lists = replace(self.group.lists, length=min(self.list_length, self.group.lists.length))
-            return from_lists(self._asked(exchanged), sides, self._rules, lists, self.group.distances, *room)
-        cohorts = Relabelled(self._queries(exchanged), *sides)
+            asked = self._asked(moves)
+            return from_lists(asked, sides, self._rules, self.group.lists, self.group.distances, *room)
+        cohorts = Relabelled(self._queries(moves), *(side.astype(np.int64) for side in sides))
+        if self.group.table is not None:
+            return from_table(cohorts, self._rules, self.group.table)
         return from_distances(cohorts, self._rules, self.group.distances, *room)
 
     def add(self, discordant: np.ndarray, queries: np.ndarray) -> None:
@@ -681,84 +628,34 @@ class _CellNull:
         asked = self._options.permutations
         return NullReplicates(values, len(self._cell.rows_pos), self.movable, self.reason, asked)
 
-    def _asked(self, exchanged: _Exchanged) -> np.ndarray:
-        """Which of the listed images are queries: eligible new positives, the first of them, shape (B, M), bool."""
-        asked = self._makes_query.take(exchanged.listed_sources[:, : self.first])
-        asked &= self._may_ask[: self.first]
-        if self._most < asked.shape[1]:
-            asked &= np.cumsum(asked, axis=1, dtype=np.int32) <= self._most
-        return asked
+    def _asked(self, moves: Moves) -> np.ndarray:
+        """In which exchanges each listed image is a query: an eligible new positive, one of the first."""
+        listed = slice(self.first)
+        places, may_ask = self.group.asking.part(listed), self._may_ask[listed]
+        return relabelled_lanes(moves.sources, self._makes_query, places, may_ask, self._most, self.group.room())
 
-    def _queries(self, exchanged: _Exchanged) -> np.ndarray:
+    def _queries(self, moves: Moves) -> np.ndarray:
         """The queries of each exchange: eligible new positives, in query order, shape (B, Q), int64, −1 for none."""
-        if self.listed:
-            queries = np.where(self._asked(exchanged), self.group.query_order[: self.first], -1)
-        else:
-            turns = [
-                _smallest(self._turn.take(exchanged.destinations(self._asker, rows)), self._most)
-                for rows in _portions(len(exchanged), len(self._asker))
-            ]
-            queries = np.append(self.group.query_order, -1)[np.concatenate(turns)]
-        return queries[:, (queries >= 0).any(axis=0)]
+        out = np.empty((len(moves), min(self._most, len(self._asker.patient))), np.int32)
+        relabelled_queries(moves.destinations, self._asker, self._turns, self.group.unit, self.group.room(), out)
+        return out[:, (out >= 0).any(axis=0)].astype(np.int64)
 
-    def _length(self, labelled: int) -> int:
-        """Images of the draw that nearly always hold the first n of a label, of so many images."""
-        # Of several images a patient only the first counts.
-        needed = self._cell.n * (1.0 if self._one_each else 1.25)
-        share = max(labelled, 1) / max(len(self._order), 1)
-        return min(int((needed + 5 * np.sqrt(needed) + 10) / share), len(self._order))
-
-    def _side(self, exchanged: _Exchanged, label: int) -> np.ndarray:
-        """R⁺ or R⁻ of each exchange in the order of the draw, shape (B, n), int64."""
-        ahead = self._ahead[label]
-        rare = label == 1 and len(self._positive) < ahead // 2
-        out = np.empty((len(exchanged), self._cell.n), np.int64)
-        for rows in _portions(len(exchanged), len(self._positive) if rare else ahead):
-            out[rows] = self._of_positives(exchanged, rows) if rare else self._of_draw(exchanged, rows, label)
-        return out
-
-    def _of_draw(self, exchanged: _Exchanged, rows: slice, label: int) -> np.ndarray:
-        """The first of a label, by going through the draw."""
-        length, batch = self._ahead[label], rows.stop - rows.start
-        while True:
-            places = self._drawn_places.part(slice(length))
-            if length > len(places):
-                places = self.group.places(self._order[:length])
-            found = np.flatnonzero(self._label.take(exchanged.sources(places, rows)) == label)
-            edges = np.searchsorted(found, length * np.arange(batch + 1))
-            row = np.repeat(np.arange(batch), np.diff(edges))
-            chosen = self._first(self._order.take(found - length * row), row, batch)
-            if chosen is not None:
-                return chosen
-            length = _longer(length, len(self._order))
-
-    def _of_positives(self, exchanged: _Exchanged, rows: slice) -> np.ndarray:
-        """The first positives, by following each of them to the image that takes its label."""
-        rank = self._rank.take(exchanged.destinations(self._positive, rows))
-        length = self._cell.n * (1 if self._one_each else 2)
-        while True:
-            images = self._order.take(_smallest(rank, length))
-            row = np.repeat(np.arange(len(images)), images.shape[1])
-            chosen = self._first(images.reshape(-1), row, len(images))
-            if chosen is not None:
-                return chosen
-            length = _longer(length, rank.shape[1])
-
-    def _first(self, images: np.ndarray, row: np.ndarray, batch: int) -> np.ndarray | None:
-        """The first n images of each row, of each patient the first only, shape (B, n); None: a row has fewer."""
-        if not self._one_each:
-            patients = self.group.patients
-            first = first_of_code(row * patients + self.group.unit[images], batch * patients)
-            images, row = images[first], row[first]
-        edges = np.searchsorted(row, np.arange(batch + 1))
-        if (np.diff(edges) < self._cell.n).any():
-            return None
-        return images[edges[:-1, None] + np.arange(self._cell.n)]
-
-
-def _longer(length: int, all_of_them: int) -> int:
-    assert length < all_of_them, "as many patients of each label as before"
-    return min(2 * length, all_of_them)
+    def _sides(self, moves: Moves) -> tuple[np.ndarray, np.ndarray]:
+        """R⁺ and R⁻ of each exchange in the order of the draw, shape (B, n), int32."""
+        positives, negatives = np.empty((2, len(moves), self._cell.n), np.int32)
+        there = relabelled_sides(
+            moves.sources,
+            moves.destinations,
+            self._label,
+            self._draw,
+            self._givers,
+            self.group.unit,
+            self.group.room(once=not self._one_each),
+            positives,
+            negatives,
+        )
+        assert there, "as many patients of each label as before"
+        return positives, negatives
 
 
 def _inverse(order: np.ndarray) -> np.ndarray:
@@ -766,13 +663,6 @@ def _inverse(order: np.ndarray) -> np.ndarray:
     place = np.empty(len(order), np.int32)
     place[order] = np.arange(len(order), dtype=np.int32)
     return place
-
-
-def _smallest(values: np.ndarray, count: int) -> np.ndarray:
-    """The smallest of each row, in order, shape (B, at most count)."""
-    if count < values.shape[1]:
-        values = np.partition(values, count - 1, axis=1)[:, :count]
-    return np.sort(values, axis=1)
 
 
 _LIST_OVERHEAD = 8

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from candor_monai.metrics import null_discordance
-from candor_monai.metrics.null_discordance import (
-    NullLists,
-    Relabelled,
-    Rules,
-    _first_bits,
-    _Members,
-    _packed,
-    from_distances,
-    from_lists,
-)
+from candor_monai.metrics.null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists, from_table
 
-IMAGES, LISTED, COHORTS = 120, 70, 70
+IMAGES, LISTED, COHORTS = 120, 70, 64
 
 
-def case(seed: int, share: float, per_patient: int, length: int, grid: bool = False) -> tuple:
+def lanes(asked: np.ndarray) -> np.ndarray:
+    """Flags, shape (B, M), as bits of a word of each listed image."""
+    return (asked.astype(np.uint64) << np.arange(len(asked), dtype=np.uint64)[:, None]).sum(axis=0, dtype=np.uint64)
+
+
+def case(seed: int, share: float, per_patient: int, length: int, grid: bool = False, cohorts: int = COHORTS) -> tuple:
     """Random cohorts, and distances as a table; on a grid, so that sums are exact and ties are there."""
     rng = np.random.default_rng(seed)
     table = rng.random((IMAGES, IMAGES), dtype=np.float32)
@@ -34,8 +31,9 @@ def case(seed: int, share: float, per_patient: int, length: int, grid: bool = Fa
     index[np.isinf(distance)], distance[np.isinf(distance)] = IMAGES, 0
     # One image a patient a side, as the draws are.
     heads = np.arange(0, IMAGES, per_patient)
-    drawn = np.stack([rng.permutation(heads)[:30] for _ in range(COHORTS)]) + rng.integers(0, per_patient)
-    asked = rng.random((COHORTS, LISTED)) < share
+    drawn = np.stack([rng.permutation(heads)[:30] for _ in range(cohorts)]) + rng.integers(0, per_patient)
+    drawn = drawn.astype(np.int32)
+    asked = rng.random((cohorts, LISTED)) < share
 
     def distances(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         same = key[queries][:, :, None] == key[candidates][:, None, :]
@@ -53,43 +51,67 @@ def expected(asked: np.ndarray, sides: tuple, rules: Rules, lists: NullLists, di
 @pytest.mark.parametrize(("per_patient", "equalise"), [(1, False), (3, True)])
 @pytest.mark.parametrize("length", [12, 40, IMAGES])
 @pytest.mark.parametrize("k", [1, 4])
-def test_equals_all_candidates(
-    share: float, per_patient: int, equalise: bool, length: int, k: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equals_all_candidates(share: float, per_patient: int, equalise: bool, length: int, k: int) -> None:
     asked, sides, key, lists, distances = case(int(100 * share) + length, share, per_patient, length, grid=k == 4)
     rules = Rules(key, equalise, None, k)
     wanted = expected(asked, sides, rules, lists, distances)
-    for worth, memory in ((0, 10**9), (10**9, 10**9), (10**9, 1000)):
-        monkeypatch.setattr(null_discordance, "_WORTH_LANES", worth)  # lanes always, or never
-        found = from_lists(asked, sides, rules, lists, distances, memory, 4)
+    for memory in (10**9, 1000):
+        found = from_lists(lanes(asked), sides, rules, lists, distances, memory, 4)
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_small_portions_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, sides, key, lists, distances = case(1, 0.5, 3, 60)
+@settings(deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([0.02, 0.3, 1.0]),
+    st.sampled_from([(1, False), (2, False), (3, True)]),
+    st.sampled_from([1, 5, 30, IMAGES]),
+    st.booleans(),
+    st.sampled_from([1, 2, 63, 64]),
+    st.integers(1, 15),
+)
+def test_any_cohorts_equal_all_candidates(
+    seed: int, share: float, patients: tuple[int, bool], length: int, grid: bool, cohorts: int, k: int
+) -> None:
+    per_patient, equalise = patients
+    asked, sides, key, lists, distances = case(seed, share, per_patient, length, grid, cohorts)
+    rules = Rules(key, equalise, None, k)
+    found = from_lists(lanes(asked), sides, rules, lists, distances, 10**6, 4)
+    np.testing.assert_array_equal(found, expected(asked, sides, rules, lists, distances))
+
+
+def test_findings_that_ask_the_first_of_the_listed_only() -> None:
+    """Lists serve several findings, of which some ask fewer images."""
+    asked, sides, key, lists, distances = case(2, 0.5, 3, 40)
+    asked[:, 33:] = False
     rules = Rules(key, True, None, 3)
-    wanted = expected(asked, sides, rules, lists, distances)
-    monkeypatch.setattr(null_discordance, "_COLUMNS", 7)
-    monkeypatch.setattr(null_discordance, "_IMAGES", 50)
-    monkeypatch.setattr(null_discordance, "_PLACES", 30)
-    monkeypatch.setattr(null_discordance, "_WORDS_TOGETHER", 2)
-    monkeypatch.setattr(null_discordance, "_ELEMENTS", 40)
-    monkeypatch.setattr(null_discordance, "_LANE_QUERIES", 11)
-    for worth in (0, 10**9):
-        monkeypatch.setattr(null_discordance, "_WORTH_LANES", worth)
-        np.testing.assert_array_equal(from_lists(asked, sides, rules, lists, distances, 10**9, 4), wanted)
-    # A table has one word of the cohorts, then the others.
-    members = _Members(sides, IMAGES, 65 * (IMAGES + 1))
-    np.testing.assert_array_equal(members.words(), _Members(sides, IMAGES, 10**9).words())
-    assert _Members(sides, IMAGES, 63 * (IMAGES + 1)).words() is None
+    found = from_lists(lanes(asked)[:33], sides, rules, lists, distances, 10**6, 4)
+    np.testing.assert_array_equal(found, expected(asked, sides, rules, lists, distances))
 
 
-@pytest.mark.parametrize("columns", [1, 7, 64, 70, 200])
-@pytest.mark.parametrize("k", [1, 5])
-def test_first_bits_are_those_of_a_loop(columns: int, k: int) -> None:
-    flags = np.random.default_rng(columns).random((90, columns)) < np.linspace(0, 1, 90)[:, None] ** 3
-    expected = [[*(np.flatnonzero(row)[:k] + 30), *[999] * k][:k] for row in flags]
-    np.testing.assert_array_equal(_first_bits(_packed(flags), k, 30, 999).T, expected)
+@settings(deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([0.02, 0.3, 1.0]),
+    st.sampled_from([(1, False), (2, False), (3, True)]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, 2, 70]),
+    st.integers(1, 16),
+)
+def test_a_table_answers_as_distances_do(
+    seed: int, share: float, patients: tuple[int, bool], balanced: bool, grid: bool, cohorts: int, k: int
+) -> None:
+    per_patient, equalise = patients
+    asked, sides, key, lists, distances = case(seed, share, per_patient, 10, grid, cohorts)
+    balance = np.random.default_rng(seed).random(IMAGES) if balanced else None
+    rules = Rules(key, equalise, balance, k)
+    everyone = np.arange(IMAGES)[None]
+    table = np.ascontiguousarray(distances(everyone, everyone)[0])
+    queries = np.where(asked, lists.images, -1)
+    relabelled = Relabelled(queries, *(side.astype(np.int64) for side in sides))
+    wanted = from_distances(relabelled, rules, distances, 10**6, 4)
+    np.testing.assert_array_equal(from_table(relabelled, rules, table), wanted)
 
 
 @pytest.mark.parametrize("per_patient", [1, 3])
@@ -117,12 +139,12 @@ def test_the_lost_last_candidate_is_replaced_by_the_next() -> None:
     far = np.float32([np.inf, np.inf, 0.5, 0.6, 0.1, 0.9])
     index = np.argsort(far, kind="stable")[None, :4].astype(np.int32)
     lists = NullLists(np.array([0]), index, far[index], 4)
-    sides = np.array([[1, 2]]), np.array([[3, 4]])
+    sides = np.array([[1, 2]], np.int32), np.array([[3, 4]], np.int32)
 
     def distances(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         raise AssertionError("the list answers")
 
-    found = from_lists(np.array([[True]]), sides, Rules(key, True, None, 1), lists, distances, 10**6, 4)
+    found = from_lists(np.array([1], np.uint64), sides, Rules(key, True, None, 1), lists, distances, 10**6, 4)
     assert [part.tolist() for part in found] == [[0], [1]], "0.6 against 0.5, not 0.1"
-    found = from_lists(np.array([[True]]), sides, Rules(key, False, None, 1), lists, distances, 10**6, 4)
+    found = from_lists(np.array([1], np.uint64), sides, Rules(key, False, None, 1), lists, distances, 10**6, 4)
     assert [part.tolist() for part in found] == [[1], [1]]

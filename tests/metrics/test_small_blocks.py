@@ -145,7 +145,6 @@ def test_tiny_sizes_change_no_interval_and_no_permutation(monkeypatch):
     want = bits(evaluate(features, seen, options))
     for name, value in {
         "half_samples._BLOCK": 7,
-        "lane_walk._WORDS": 5,
         "null_discordance._COLUMNS": 1,
         "null_discordance._ELEMENTS": 50,
         "null_discordance._IMAGES": 7,
