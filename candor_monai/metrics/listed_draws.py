@@ -10,12 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .compiled import compiled
-
-# The lane of a bit that stands alone, by the six leading bits of its product with a de Bruijn sequence.
-_DE_BRUIJN = 0x03F79D71B4CB0A89
-_LANE = np.array([0] * 64, np.int64)
-for _bit in range(64):
-    _LANE[(_DE_BRUIJN << _bit) % 2**64 >> 58] = _bit
+from .lane_bits import BIT, SPREAD
 
 
 @compiled
@@ -182,7 +177,7 @@ def read_margins(
                         rest = bits & (bits - np.uint64(1))
                         bit = bits ^ rest
                         bits = rest
-                        lane = 64 * word + _LANE[(bit * np.uint64(_DE_BRUIJN)) >> np.uint64(58)]
+                        lane = 64 * word + BIT[(bit * SPREAD) >> np.uint64(58)]
                         if out[lane] == here:
                             continue
                         total[lane] += similarity[at]

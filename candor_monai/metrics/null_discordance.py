@@ -14,16 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .compiled import compiled
+from .lane_bits import BIT, SPREAD
 
 # Pairs of a query and a candidate that are compared at once, so that they stay in a cache.
 _ELEMENTS = 2**17
 # Bytes of a query and a candidate that are compared: their distance and who is left out, with all that it takes.
 _PAIR_BYTES = 12
 _FEWEST = 20
-# Position of a word's only bit, by the leading 6 bits of its product with a number all whose 6-bit parts differ.
-_SPREAD = np.uint64(0x03F79D71B4CB0A89)
-_BIT = np.zeros(64, np.uint64)
-_BIT[[(int(_SPREAD) << bit) % 2**64 >> 58 for bit in range(64)]] = np.arange(64)
 
 #: (queries, shape (B, Q)), (candidates, shape (B, n)) -> 1 − cosine, shape (B, Q, n), float32; infinite where the query
 #: is of the candidate's code.
@@ -351,7 +348,7 @@ def _walk(
             while left != none:
                 lane = left & (~left + one)
                 left ^= lane
-                at = _BIT[(lane * _SPREAD) >> np.uint64(58)] | (np.uint64((lane & negative) != none) << np.uint64(6))
+                at = np.int64(BIT[(lane * SPREAD) >> np.uint64(58)]) + 64 * np.int64((lane & negative) != none)
                 sums[at] += far
                 count = found[at] + 1
                 found[at] = count
@@ -366,9 +363,9 @@ def _walk(
         while answered != none:
             lane = answered & (~answered + one)
             answered ^= lane
-            cohort = _BIT[(lane * _SPREAD) >> np.uint64(58)]
+            cohort = BIT[(lane * SPREAD) >> np.uint64(58)]
             kept[cohort] += 1
-            discordant[cohort] += sums[cohort + np.uint64(64)] < sums[cohort]
+            discordant[cohort] += sums[cohort + 64] < sums[cohort]
 
 
 def _whole(cohorts: Relabelled, rules: Rules, distances: Distances) -> tuple[np.ndarray, np.ndarray]:

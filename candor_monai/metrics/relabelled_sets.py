@@ -13,13 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .compiled import compiled
+from .lane_bits import BIT, SPREAD
 
 # Images whose labels are looked up before the next step looks at them.
 _TOGETHER = 256
-# Position of a word's only bit, by the leading 6 bits of its product with a number all whose 6-bit parts differ.
-_SPREAD = np.uint64(0x03F79D71B4CB0A89)
-_BIT = np.zeros(64, np.uint8)
-_BIT[[(int(_SPREAD) << bit) % 2**64 >> 58 for bit in range(64)]] = np.arange(64)
 
 
 class Places(NamedTuple):
@@ -204,7 +201,7 @@ def _followed(givers: Places, order: Order, unit: np.ndarray, work: Room, out: n
         while left != np.uint64(0) and found < len(out):
             lowest = left & (~left + np.uint64(1))
             left ^= lowest
-            image = order.images[64 * word + _BIT[(lowest * _SPREAD) >> np.uint64(58)]]
+            image = order.images[64 * word + BIT[(lowest * SPREAD) >> np.uint64(58)]]
             out[found] = image
             if once:
                 found += 1 - work.seen[unit[image]]

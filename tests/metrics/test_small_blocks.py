@@ -145,15 +145,7 @@ def test_tiny_sizes_change_no_interval_and_no_permutation(monkeypatch):
     want = bits(evaluate(features, seen, options))
     for name, value in {
         "half_samples._BLOCK": 7,
-        "null_discordance._COLUMNS": 1,
         "null_discordance._ELEMENTS": 50,
-        "null_discordance._IMAGES": 7,
-        "null_discordance._LANE_QUERIES": 9,
-        "null_discordance._PLACES": 20,
-        "null_discordance._WORDS_TOGETHER": 2,
-        "null_discordance._WORTH_LANES": 2,
-        "patient_exchange._TOGETHER": 1,
-        "permutation._LABELS": 100,
         "resampling._RESAMPLES_PER_BLOCK": 3,
         "permutation.CHECK_EVERY": 64,
         "total_interval._ORDERED": 500,
