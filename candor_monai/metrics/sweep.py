@@ -38,6 +38,8 @@ _KEPT_BYTES = 96
 _SAMPLE = 8192
 # A request of fewer pairs than this is scored sooner than it is read off the shared pass.
 _WORTH = 2**18
+# So many pairs of a candidate are settled sooner than the candidate is made ready to be scored.
+_FEW_PAIRS = 4
 # Requests that are fewer pairs than this more than their union are not worth tables.
 _SAVED = 2**20
 
@@ -63,7 +65,10 @@ def search(
     if not requests:
         return []
     ks = [k] * len(requests) if isinstance(k, int) else list(k)
-    pool = _Pool(rows, requests, options)
+    members = union([request.candidates for request in requests], len(rows))
+    if sum(len(request.queries) * len(request.candidates) for request in requests) <= _FEW_PAIRS * len(members):
+        return nb.settle_together(rows, requests, [_every_pair(request) for request in requests], ks, order, counts)
+    pool = _Pool(rows, requests, members, options)
     listed: list[Shortlist | None] = [None] * len(requests)
     shared = _worth_sharing(requests, ks, len(rows))
     if shared:
@@ -85,12 +90,19 @@ def search(
     return nb.settle_together(rows, requests, full, ks, order, counts)
 
 
+def _every_pair(request: Request) -> Shortlist:
+    """All pairs of a request but the excluded ones, to be settled without a look at scores."""
+    pairs = np.ones((len(request.queries), len(request.candidates)), bool)
+    pairs[request.excluded] = False
+    query, candidate = np.nonzero(pairs)
+    return Shortlist(query, candidate, np.empty(0, np.int64))
+
+
 class _Pool:
     """Operands of a group: every query once, and every candidate once where the memory allows."""
 
-    def __init__(self, rows: FeatureRows, requests: Sequence[Request], options: Options) -> None:
-        self.rows, self.options = rows, options
-        self.members = union([request.candidates for request in requests], len(rows))
+    def __init__(self, rows: FeatureRows, requests: Sequence[Request], members: np.ndarray, options: Options) -> None:
+        self.rows, self.options, self.members = rows, options, members
         self.space = SweepSpace(rows, self.members, choose_precision(options.precision))
         self.row_bytes = (rows.dimension + 3) * self.space.dtype.itemsize
         size = len(self.members) * self.row_bytes

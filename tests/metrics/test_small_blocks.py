@@ -33,6 +33,7 @@ SIZES = {
     "sweep._QUERIES": (3, 17, 64),
     "sweep._SAMPLE": (8, 30, 1000),
     "sweep._WORTH": (0, 500, 2**18),
+    "sweep._FEW_PAIRS": (0, 4, 100),
     "sweep._SAVED": (0, 500, 2**20),
     "table_lists._PAIRS": (0, 100, 2**18),
     "margin_sweep._SLOW": (1, 20),
