@@ -10,9 +10,17 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from .compiled import compiled
+from .score_scan import lines
+from .similarity import in_threads
+
 _NO_LIMIT = np.finfo(np.float32).max
 # So many standard deviations beyond what a sample tells; a list then has too few once in a hundred thousand.
 _MARGIN = 4.5
+# Distances of a line that are compared before any of them is looked at.
+_TOGETHER = 64
+# Queries that a thread looks at are a multiple of this.
+_LEAST = 32
 
 
 class LongLists:
@@ -24,7 +32,7 @@ class LongLists:
         length: of the lists, at most N.
 
     >>> lists = LongLists(1, 4, 2)
-    >>> lists.add(slice(0, 1), 0, np.float32([[3, 1, np.inf, 2]]))
+    >>> lists.add(slice(0, 1), 0, -np.float32([[3, 1, np.inf, 2]]), np.zeros(4, np.float32), np.zeros(1, np.float32))
     >>> lists.too_short().tolist(), lists.result()[0].tolist()
     ([], [[1, 3]])
     """
@@ -49,29 +57,29 @@ class LongLists:
         if rank < sample.shape[1]:
             self._limit[part] = np.minimum(np.partition(sample, rank, axis=1)[:, rank], _NO_LIMIT)
 
-    def add(self, part: slice, first: int, distances: np.ndarray) -> None:
-        """Look at some images.
+    def add(self, part: slice, first: int, products: np.ndarray, half: np.ndarray, near: np.ndarray) -> None:
+        """Look at some images, whose distances are ``half − products + near``.
 
         Args:
             part: of the queries.
             first: number of the first image; the others follow.
-            distances: shape (queries of the part, images), float32; infinite for images that are left out.
+            products: shape (queries of the part, images), float32, whose rows may lie apart; −∞ for images that are
+                left out.
+            half: half the squared length of each image, shape (images,), float32.
+            near: that of each query, shape (queries of the part,), float32.
         """
-        index, distance, filled = self._index[part], self._distance[part], self._filled[part]
-        near = np.flatnonzero(distances <= self._limit[part, None])
-        row = near // distances.shape[1]
-        column = near - row * distances.shape[1]
-        number = np.bincount(row, minlength=len(filled))
-        full = filled + number > index.shape[1]
-        if full.any():
-            inside = ~full[row]
-            row, column, number = row[inside], column[inside], np.where(full, 0, number)
-        slot = np.arange(len(row)) + (filled - np.cumsum(number) + number)[row]
-        index[row, slot] = first + column
-        distance[row, slot] = distances[row, column]
-        filled += number
-        if full.any():
-            self._cut(part.start + np.flatnonzero(full), first, distances[full])
+        flat, width = lines(products)
+        found = np.zeros(len(near), bool)
+        lists = self._limit[part], self._index[part], self._distance[part], self._filled[part], found
+
+        def append(span: tuple[int, int]) -> None:
+            some = slice(*span)
+            _append(flat[span[0] * width :], width, half, near[some], first, *(one[some] for one in lists))
+
+        in_threads(append, len(near), _LEAST)
+        full = np.flatnonzero(found)
+        if len(full):
+            self._cut(part.start + full, first, half - products[full] + near[full, None])
 
     def _cut(self, queries: np.ndarray, first: int, distances: np.ndarray) -> None:
         """Keep the nearest of what lists hold and of some further images."""
@@ -107,3 +115,53 @@ class LongLists:
         missing = np.isinf(self._distance)
         self._index[missing], self._distance[missing] = self._images, 0
         return self._index, self._distance
+
+
+@compiled
+def _append(
+    flat: np.ndarray,
+    width: int,
+    half: np.ndarray,
+    near: np.ndarray,
+    first: int,
+    limit: np.ndarray,
+    index: np.ndarray,
+    distance: np.ndarray,
+    filled: np.ndarray,
+    full: np.ndarray,
+) -> None:
+    """Write what is within the limit of each query behind what its list holds.
+
+    Args:
+        flat, width: products of each query, in lines that begin ``width`` apart.
+        half, near, first: as in `LongLists.add`.
+        limit, index, distance, filled: of these queries; the last three are written.
+        full: false; written where a query had no room for all, and its list is as it was.
+    """
+    images, room = len(half), index.shape[1]
+    blocks = -(-images // _TOGETHER)
+    reached = np.ones(blocks, np.bool_)  # the last block, which may be short, is always looked at
+    for query in range(len(near)):
+        line, own, most = flat[query * width : query * width + images], near[query], limit[query]
+        for block in range(images // _TOGETHER):
+            start, hit = block * _TOGETHER, False
+            for step in range(_TOGETHER):
+                hit = hit | ((half[start + step] - line[start + step]) + own <= most)
+            reached[block] = hit
+        to = filled[query]
+        for block in range(blocks):
+            if not reached[block] or full[query]:
+                continue
+            for image in range(block * _TOGETHER, min((block + 1) * _TOGETHER, images)):
+                far = (half[image] - line[image]) + own
+                if far <= most:
+                    if to == room:
+                        full[query] = True
+                        break
+                    index[query, to] = first + image
+                    distance[query, to] = far
+                    to += 1
+        if full[query]:
+            distance[query, filled[query] :] = np.inf
+        else:
+            filled[query] = to

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from .score_scan import score_room
 from .similarity import FeatureRows
 from .sweep_space import Operand, SweepSpace, choose_precision
 
@@ -271,7 +272,7 @@ class Scores:
     ) -> None:
         members = len(part)
         padded = -(-members // GROUP) * GROUP
-        scores = space.room(padded, len(queries))
+        scores = score_room(padded, len(queries), space.dtype)
         torch.mm(part.matrix, queries.T, out=scores[:members])
         self.ordered = space.dtype != torch.bfloat16
         self.table = (scores if self.ordered else scores.view(torch.int16)).numpy()

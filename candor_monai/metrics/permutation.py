@@ -39,6 +39,7 @@ from .options import Options
 from .patient_exchange import Moves, PatientExchange
 from .relabelled_sets import Order, Places, Room, relabelled_lanes, relabelled_queries, relabelled_sides, room
 from .resampling import MIN_POSITIVE_PATIENTS, Replicates, pool_replicates, weighted_mean_replicates
+from .score_scan import score_room
 from .similarity import unit_rows
 
 MIN_CANDIDATES = 20
@@ -416,25 +417,30 @@ class _Group:
         step = min(max(block // (self.candidate_bytes + 14 * rows), _LISTED), _CANDIDATES)
         blocks = [slice(start, min(start + rows, len(listed))) for start in range(0, len(listed), rows)]
         for part in blocks:
-            lists.expect(part, self._apart(listed[part], listed[:step], self._point(listed[None, :step])))
-        for first in range(0, len(self.rows), step):
-            images = np.arange(first, min(first + step, len(self.rows)))
-            points = self._stretch(first, first + len(images))
-            for part in blocks:
-                lists.add(part, first, self._apart(listed[part], images, points))
-        for query in lists.too_short():
+            lists.expect(part, self._apart(listed[part], listed[:step]))
+        products = score_room(rows, step)
+        keeps = 4 * len(listed) * self._width <= block
+        asked = {part.start: self._point(listed[None, part]) for part in blocks if keeps}
+
+        def look(parts: Sequence[slice]) -> None:
             for first in range(0, len(self.rows), step):
                 images = np.arange(first, min(first + step, len(self.rows)))
-                points = self._stretch(first, first + len(images))
-                part = slice(query, query + 1)
-                lists.add(part, first, self._apart(listed[part], images, points))
+                (points,), (half,) = self._stretch(first, first + len(images))
+                for part in parts:
+                    queries = listed[part]
+                    own, near = asked[part.start] if keeps and parts is blocks else self._point(queries[None])
+                    found = torch.mm(own[0], points.T, out=products[: len(queries), : len(images)]).numpy()
+                    found[same_code_pairs(self.key, queries, images)] = -np.inf
+                    lists.add(part, first, found, half.numpy(), near[0].numpy())
+
+        look(blocks)
+        if len(short := lists.too_short()):
+            look([slice(query, query + 1) for query in short])
         return NullLists(listed, *lists.result(), length)
 
-    def _apart(self, queries: np.ndarray, images: np.ndarray, points: _Points) -> np.ndarray:
-        """Distances of queries to images of which the points are given, infinite to those of the same code."""
-        far = _distances(self._point(queries[None]), points)[0]
-        far[same_code_pairs(self.key, queries, images)] = np.inf
-        return far
+    def _apart(self, queries: np.ndarray, images: np.ndarray) -> np.ndarray:
+        """Distances of queries to images, infinite to those of the same code, shape (queries, images)."""
+        return self.distances(queries[None], images[None])[0]
 
     def distances(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """1 − cosine of positions (B, Q) and (B, n), shape (B, Q, n), float32; infinite between those of one code."""

@@ -19,7 +19,7 @@ from . import neighbours as nb
 from .neighbours import Counts, Neighbours, Request, Shortlist
 from .options import Options
 from .pass_reader import PassReader
-from .score_scan import places_above
+from .score_scan import places_above, score_room
 from .score_tables import ScoreTables, batches, union
 from .similarity import FeatureRows
 from .sweep_space import Operand, SweepSpace, choose_precision
@@ -321,7 +321,7 @@ def _keep(
     number = np.zeros(len(chunk), np.int64)
     error = np.zeros(len(chunk))
     pieces = []
-    scores = space.room(_PART, len(chunk))
+    scores = score_room(_PART, len(chunk), space.dtype)
     for start in range(0, len(members), _PART):
         part = pool.candidates(members[start : start + _PART])
         np.maximum(error, space.error(part, queries), out=error)
@@ -350,7 +350,7 @@ def _limits(
     step = max(1, len(members) // _SAMPLE)
     sample = members[::step]
     part = pool.candidates(sample)
-    table = _raw_scores(part, queries, pool.space.room(len(sample), len(queries)))
+    table = _raw_scores(part, queries, score_room(len(sample), len(queries), pool.space.dtype))
     counts.scored += table.size
     peaks = np.ascontiguousarray(_peaks(table).T)
     places = [max(0, len(peaks[0]) - max(4, round(want * len(sample) / len(members)))) for want in wants]

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from .score_scan import score_room
 from .similarity import FeatureRows, in_threads
 
 _ROWS = 256
 _CENTRE_ROWS = 4096
 _EXTRA = 3
-_CACHE_LINE = 64  # bytes
 # Unit roundoffs.
 _U16, _U32, _U64 = 2.0**-8, 2.0**-24, 2.0**-53
 
@@ -127,16 +127,7 @@ class SweepSpace:
 
     def scores(self, candidates: Operand, queries: Operand) -> torch.Tensor:
         """Scores, shape (candidates, queries): similarity less ⟨z_q, μ⟩, within :meth:`error` and ``rounding``."""
-        return torch.mm(candidates.matrix, queries.matrix.T, out=self.room(len(candidates), len(queries)))
-
-    def room(self, candidates: int, queries: int) -> torch.Tensor:
-        """Uninitialised room for scores, shape (candidates, queries).
-
-        Its rows begin at cache lines: a product writes there up to a third faster than where rows of any length follow
-        each other.
-        """
-        line = _CACHE_LINE // self.dtype.itemsize
-        return torch.empty((candidates, -(-queries // line) * line), dtype=self.dtype)[:, :queries]
+        return torch.mm(candidates.matrix, queries.matrix.T, out=score_room(len(candidates), len(queries), self.dtype))
 
     def error(self, candidates: Operand, queries: Operand) -> np.ndarray:
         """Bound on |score before it is stored − exact similarity + ⟨z_q, μ⟩| over all candidates, shape (queries,)."""

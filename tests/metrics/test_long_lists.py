@@ -12,17 +12,23 @@ def gathered(distances: np.ndarray, length: int, block: int, sample: np.ndarray 
     """Fill lists block by block, as the permutation test does."""
     queries, images = distances.shape
     lists = LongLists(queries, images, length)
+    nothing = np.zeros(images, np.float32), np.zeros(queries, np.float32)
+
+    def add(part: slice, first: int) -> None:
+        some = slice(first, min(first + block, images))
+        lists.add(part, first, -distances[part, some], nothing[0][some], nothing[1][part])
+
     parts = [slice(start, min(start + 3, queries)) for start in range(0, queries, 3)]
     if sample is not None:
         for part in parts:
             lists.expect(part, distances[part][:, sample])
     for first in range(0, images, block):
         for part in parts:
-            lists.add(part, first, distances[part, first : first + block])
+            add(part, first)
     short = lists.too_short()
     for query in short:
         for first in range(0, images, block):
-            lists.add(slice(query, query + 1), first, distances[query : query + 1, first : first + block])
+            add(slice(query, query + 1), first)
     return *lists.result(), short
 
 
