@@ -6,10 +6,10 @@ findings and all encoders, so pooled levels and the smallest D over several enco
 too. A cell stops early once both tails of its null distribution hold enough exchanges to know p, or once D lies so far
 outside of it that no number of exchanges would tell more than that p is the least there is.
 
-In groups of more images than `MAX_LISTED` the test uses the queries among the first images in the order of the query
+In groups of more images than `MOST_LISTED` the test uses the queries among the first images in the order of the query
 sample, in the data and in every exchange alike; the candidate sets are always whole. Common findings take `MAX_LISTED`
 images, rare ones so many that `ENOUGH_LISTED` queries are among them, or the first queries that a fixed amount of work
-can compare with all candidates, whichever is cheaper.
+can compare with all candidates, whichever is cheaper. So do findings that are too rare for lists in smaller groups.
 
 Groups are taken one after the other, and in each of them `Options.memory_bytes` is shared out: at most half to the
 normalised features (else they are made again where they are needed), a sixteenth to all distances of a small group,
@@ -44,15 +44,14 @@ from .similarity import unit_rows
 
 MIN_CANDIDATES = 20
 MIN_MOVABLE = 0.8
-MAX_LISTED = 4096
+#: Images that have lists: all of a group of so many, else so many of a larger one, and more where findings are rare.
+MOST_LISTED, MAX_LISTED = 16_384, 4096
 CHECK_EVERY = 256
 ENOUGH_IN_TAIL = 100
 #: After so many exchanges a D so many standard deviations from their mean, with none as extreme, is clear.
 CLEAR_AFTER, CLEAR_DEVIATIONS = 1024, 6.0
 MAX_OPERATIONS = 2e11
 ENOUGH_LISTED = 100
-# Images that have lists where rare findings ask for more of them, and operations that a look at a position is worth.
-_MOST_LISTED = 16_384
 # Exchanges after which most cells are decided.
 _USUAL = 2048
 _POSITION = 64
@@ -580,14 +579,14 @@ class _CellNull:
         compared = 4.0 * n * features_width
         affordable = MAX_OPERATIONS / (compared * self._options.permutations)
         self._most = max(MIN_CANDIDATES, int(min(affordable, self._most)))
-        first = MAX_LISTED
+        first = usual = images if images <= MOST_LISTED else MAX_LISTED
         if self._options.queries != "image_sample":
             wanted = min(queries, max(affordable, ENOUGH_LISTED))
             first = min(max(first, int(np.ceil(wanted / queries * images))), images)
-        # Lists beside those of the first images, that others want too; and what is walked down of them.
-        made = 2.0 * (first - MAX_LISTED) * images * features_width
+        # Lists beside the usual ones, that others want too; and what is walked down of them.
+        made = 2.0 * (first - usual) * images * features_width
         walked = _POSITION * queries * first / images * 1.5 * k * images / n
-        within = first <= _MOST_LISTED and 2 * k * images / n + 64 <= _MAX_LIST
+        within = first <= MOST_LISTED and 2 * k * images / n + 64 <= _MAX_LIST
         exchanges = min(self._options.permutations, _USUAL)
         if within and (made == 0 or made + walked * exchanges <= compared * min(queries, self._most) * exchanges):
             self.first, self._most = first, self._options.max_queries

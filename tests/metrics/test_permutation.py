@@ -126,6 +126,7 @@ def test_observed_value_is_the_cells() -> None:
 
 def test_large_groups_use_the_first_queries_of_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permutation, "MAX_LISTED", 40)
+    monkeypatch.setattr(permutation, "MOST_LISTED", 40)
     monkeypatch.setattr(permutation, "_MAX_LIST", 0)  # no lists
     features, table = cohort(2, images=400)
     observations = Observations(**table)
@@ -147,9 +148,23 @@ def test_large_groups_use_the_first_queries_of_the_sample(monkeypatch: pytest.Mo
 
 
 def test_rare_findings_of_large_groups_ask_more_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists hold all queries where so many are wanted; they answer as all candidates do."""
     monkeypatch.setattr(permutation, "MAX_LISTED", 40)
+    monkeypatch.setattr(permutation, "MOST_LISTED", 170)
+    monkeypatch.setattr(permutation, "MAX_OPERATIONS", 1.0)
+    monkeypatch.setattr(permutation, "ENOUGH_LISTED", 30)
     monkeypatch.setattr(permutation, "_POSITION", 0)  # lists are cheap
+    features, table = cohort(2, images=400, width=40)
+    observations = Observations(**table)
+    cells = evaluate(features, observations, QUICK).cells
+    options = replace(QUICK, permutations=300)
+    for null, cell in zip(permutation_replicates(cells, features, observations, options), cells, strict=True):
+        assert 20 < null.values.denominator < len(cell.queries)
+        assert null.values.denominator == pytest.approx(30, rel=0.3)
+
+
+def test_lists_of_middle_groups_hold_all_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And they answer as all candidates do."""
+    monkeypatch.setattr(permutation, "MAX_LISTED", 40)
     features, table = cohort(2, images=400, width=40)
     observations = Observations(**table)
     options = replace(QUICK, permutations=300)
@@ -177,6 +192,7 @@ def test_rare_findings_of_large_groups_ask_more_images(monkeypatch: pytest.Monke
 def test_lists_of_large_groups_answer_as_all_candidates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pooled matched groups have several images at a place of the query order: those are asked that have lists."""
     monkeypatch.setattr(permutation, "MAX_LISTED", 90)
+    monkeypatch.setattr(permutation, "MOST_LISTED", 90)
     monkeypatch.setattr(permutation, "MAX_OPERATIONS", 1.0)
     monkeypatch.setattr(permutation, "ENOUGH_LISTED", 0)
     walk, calls = permutation.from_lists, []
