@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,11 +16,12 @@ import torch
 from .score_scan import score_room
 from .similarity import FeatureRows
 from .sweep_space import Operand, SweepSpace, choose_precision
+from .workers import in_workers
 
 # A query with more candidates than this inside the error bound is settled by the float64 way.
 LONG = 512
 GROUP = 16
-_SCORES = 2**25
+_SCORES = 2**22
 _PART = 16384
 # Lists of more neighbours are long.
 FEW = 64
@@ -165,7 +167,7 @@ def shortlist(
         prepare: (start, stop) -> operand of ``request.candidates[start:stop]``; None: the space makes it.
     """
     total = len(request.candidates)
-    pieces: list[tuple[np.ndarray, ...]] = []
+    pieces: list[_Piece] = []
     floor = np.full(len(queries), -np.inf)
     long = np.zeros(len(queries), bool)
     excluded = _sorted_by_candidate(request.excluded)
@@ -173,17 +175,41 @@ def shortlist(
         stop = min(start + _PART, total)
         part = space.candidates(request.candidates[start:stop]) if prepare is None else prepare(start, stop)
         low, high = np.searchsorted(excluded[1], (start, stop))
+        out = excluded[0][low:high], excluded[1][low:high] - start
         error = space.error(part, queries)
         width = max(1, _SCORES // max(stop - start, 1))
-        for first in range(0, len(queries), width):
-            last = min(first + width, len(queries))
-            inside = (excluded[0][low:high] >= first) & (excluded[0][low:high] < last)
-            out = excluded[0][low:high][inside] - first, excluded[1][low:high][inside] - start
-            scores = Scores(space, part, queries.matrix[first:last], out)
-            counts.scored += (stop - start) * (last - first)
-            found = _above(space, scores, error[first:last], k, floor[first:last], long[first:last])
-            pieces.append((found[0] + first, found[1] + start, found[2], error[first:last][found[0]]))
+        blocks = [slice(first, min(first + width, len(queries))) for first in range(0, len(queries), width)]
+        look = partial(_piece, space, part, start, queries.matrix, out, error, k, floor, long)
+        pieces += in_workers(look, blocks) if len(blocks) > 1 else map(look, blocks)
+        counts.scored += (stop - start) * len(queries)
     return _trim(space, pieces, floor, k, long)
+
+
+#: (query, candidate, value, error) of scores that may be among the k largest.
+_Piece = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def _piece(
+    space: SweepSpace,
+    part: Operand,
+    start: int,
+    queries: torch.Tensor,
+    excluded: tuple[np.ndarray, np.ndarray],
+    error: np.ndarray,
+    k: int,
+    floor: np.ndarray,
+    long: np.ndarray,
+    some: slice,
+) -> _Piece:
+    """What may be among the k nearest of some queries out of a part of the candidates, which begins at ``start``.
+
+    Of ``floor`` and ``long`` what belongs to these queries is updated.
+    """
+    inside = (excluded[0] >= some.start) & (excluded[0] < some.stop)
+    out = excluded[0][inside] - some.start, excluded[1][inside]
+    scores = Scores(space, part, queries[some], out)
+    query, candidate, value = _above(space, scores, error[some], k, floor[some], long[some])
+    return query + some.start, candidate + start, value, error[some][query]
 
 
 def settle_together(
@@ -407,9 +433,7 @@ def greatest_score(dtype: np.dtype) -> float | int:
     return int(np.iinfo(dtype).max) if dtype.kind == "i" else np.inf
 
 
-def _trim(
-    space: SweepSpace, pieces: list[tuple[np.ndarray, ...]], floor: np.ndarray, k: int, long: np.ndarray
-) -> Shortlist:
+def _trim(space: SweepSpace, pieces: list[_Piece], floor: np.ndarray, k: int, long: np.ndarray) -> Shortlist:
     """Keep what may be among the k nearest over all parts, of which ``floor`` is a lower bound of the k-th."""
     count = len(floor)
     if not pieces:
