@@ -70,6 +70,9 @@ def main() -> None:
         options = replace(OPTIONS, permutations=arguments.permutations)
         test = measured(lambda: permutation_replicates(base.value, features, seen, options, early_stop=False))
         report(f"permutation test, {arguments.permutations} exchanges", test, base)
+        test = measured(lambda: permutation_replicates(base.value, features, seen, OPTIONS))
+        most = max(len(null.values.numerators) for null in test.value)
+        report(f"permutation test, up to {OPTIONS.permutations}, stopping early", test, base, exchanges=most)
 
 
 if __name__ == "__main__":
