@@ -499,7 +499,7 @@ class _Group:
         unit = np.empty((len(rows), self._width))
         for start in range(0, len(rows), _ROWS):
             unit[start : start + _ROWS] = unit_rows(self._features, rows[start : start + _ROWS])
-        return unit.mean(axis=0)
+        return unit.sum(axis=0) / max(len(rows), 1)
 
 
 def _distances(queries: _Points, candidates: _Points) -> np.ndarray:

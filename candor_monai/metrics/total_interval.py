@@ -148,7 +148,9 @@ def total_replicates(
     numerators = np.stack([[(a * b).sum(axis=0, dtype=np.float64) for b in value] for a in inside])
     made = _replicates(rows, units, halves, lists, estimate, numerators, inside.sum(axis=1), float(len(rows)))
     place = np.searchsorted(made.units, units[rows])
-    influence = np.bincount(place, discordant - estimate, minlength=len(made.units))
+    # Whole numbers are added up, so that the order of the images changes no bit.
+    differ, asked = (np.bincount(place, one, minlength=len(made.units)) for one in (discordant, None))
+    influence = differ - estimate * asked
     return replace(made, influence=influence, negatives=len(np.unique(units[cell.rows_neg])))
 
 

@@ -124,6 +124,17 @@ def test_observed_value_is_the_cells() -> None:
         assert null.values.denominator == len(cell.queries)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_group_without_images_says_nothing() -> None:
+    labels = np.stack([np.arange(80) % 2, np.full(80, -1)], axis=1)
+    features = (np.random.default_rng(0).standard_normal((80, 8)) + labels[:, :1]).astype(np.float32)
+    names = [f"image{i}" for i in range(80)]
+    seen = Observations(names, labels, ["a", "b"], group=np.zeros(80, int), group_names=["0", "empty"])
+    rows = evaluate(features, seen, replace(QUICK, permutation_test=True)).rows
+    found = {(row["group"], row["finding"]): row["p_chance"] for row in rows if row["level"] == "group"}
+    assert [place for place, p in found.items() if p is not None] == [("0", "a")]
+
+
 def test_large_groups_use_the_first_queries_of_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permutation, "MAX_LISTED", 40)
     monkeypatch.setattr(permutation, "MOST_LISTED", 40)

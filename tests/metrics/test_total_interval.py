@@ -136,7 +136,8 @@ def test_auroc_variance_equals_delong() -> None:
 def test_same_input_same_interval_and_row_order_changes_nothing() -> None:
     cell, features, units = gaussian_cell(5, 60, 90, offset=4, images_per_patient=2)
     bits = split_bits(NAMES[:150], 42, 100)
-    first = total_interval(total_replicates(cell, features, units, bits))
+    made = total_replicates(cell, features, units, bits)
+    first = total_interval(made)
     assert first == total_interval(total_replicates(cell, features, units, bits))
     order = np.random.default_rng(0).permutation(150)
     where = np.argsort(order)
@@ -150,7 +151,9 @@ def test_same_input_same_interval_and_row_order_changes_nothing() -> None:
         queries=queries,
         dm=cell.dm[np.searchsorted(cell.queries, order[queries])],
     )
-    assert first == total_interval(total_replicates(moved, features[order], units[order], bits))
+    again = total_replicates(moved, features[order], units[order], bits)
+    assert first == total_interval(again)
+    np.testing.assert_array_equal(again.influence, made.influence)
 
 
 def test_hubs_widen_it_and_clusters_widen_it() -> None:
