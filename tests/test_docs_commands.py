@@ -157,7 +157,7 @@ def test_options_that_reading_d_proposes_change_the_result(place, monkeypatch):
 
 @pytest.mark.parametrize(
     ("page", "count"),
-    [("quick_start.md", 1), ("own_data.md", 1), ("own_encoder.md", 2), ("outputs.md", 1), ("reading_d.md", 1)],
+    [("quick_start.md", 2), ("own_data.md", 1), ("own_encoder.md", 2), ("outputs.md", 1), ("reading_d.md", 1)],
 )
 def test_python_of_the_page_works(page, count, place, monkeypatch, capsys):
     monkeypatch.chdir(place / "north")
