@@ -2,12 +2,11 @@
 
 import csv
 import doctest
-import importlib.util
 import re
 
 import pytest
 
-from .support import ROOT
+from .support import ROOT, module_from
 
 SCRIPT = ROOT / ".ci" / "dependencies.py"
 pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="outside the repository")
@@ -15,9 +14,7 @@ pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="outside the reposi
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("dependencies", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = module_from(SCRIPT, "dependencies")
     assert doctest.testmod(module).failed == 0
     return module
 

@@ -247,7 +247,8 @@ def from_lists(
     if rules.equalise:
         code, met = rules.key[lists.images], np.zeros((int(rules.key.max()) + 1, 2), np.uint64)
         last = np.zeros_like(member)
-        _mark_codes(*sides, rules.key, met)
+        positive_codes, negative_codes = (rules.key[side].astype(np.int32) for side in sides)
+        _mark(positive_codes, negative_codes, met)
         last_positive, last_negative = (np.ascontiguousarray(side[:, -1:]) for side in sides)
         _mark(last_positive, last_negative, last)
     discordant, kept = np.zeros((2, len(sides[0])), np.int64)
@@ -268,24 +269,13 @@ def from_lists(
 
 @compiled
 def _mark(positives: np.ndarray, negatives: np.ndarray, member: np.ndarray) -> None:
-    """Set bit b of the images of R⁺ and of R⁻ of cohort b: ``member``, shape (images + 1, 2), uint64."""
+    """Set bit b of whoever is in R⁺ and in R⁻ of cohort b: ``member``, a row each, shape (M, 2), uint64."""
     for cohort in range(len(positives)):
         lane = np.uint64(1) << np.uint64(cohort)
         for image in positives[cohort]:
             member[image, 0] |= lane
         for image in negatives[cohort]:
             member[image, 1] |= lane
-
-
-@compiled
-def _mark_codes(positives: np.ndarray, negatives: np.ndarray, key: np.ndarray, met: np.ndarray) -> None:
-    """As `_mark`, of the codes of the images."""
-    for cohort in range(len(positives)):
-        lane = np.uint64(1) << np.uint64(cohort)
-        for image in positives[cohort]:
-            met[key[image], 0] |= lane
-        for image in negatives[cohort]:
-            met[key[image], 1] |= lane
 
 
 @compiled
@@ -313,7 +303,7 @@ def _walk(
         index, distance, length: of `NullLists`.
         k: neighbours a side.
         code: of each listed image, shape (M,), int64; empty where sides are not made equal.
-        met: of `_mark_codes`; empty likewise.
+        met: of `_mark`, for the codes of the candidates; empty likewise.
         last: of `_mark`, for the last-ranked candidates alone; empty likewise.
         discordant, kept: queries of each cohort, shape (B,), int64, added to.
         short: bit b: the list ran out in cohort b, shape (M,), uint64, written to.

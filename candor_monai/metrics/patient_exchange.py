@@ -134,26 +134,6 @@ class PatientExchange:
         return self.line[self.moves(first, count).sources[:, self.patient] + self.slot]
 
 
-def ranking(hashes: np.ndarray) -> np.ndarray:
-    """``np.argsort(hashes, axis=1, kind="stable")`` of 64-bit hashes, several times faster where they are uniform.
-
-    Args:
-        hashes: shape (B, m), uint64.
-
-    Returns:
-        shape (B, m), int64.
-
-    >>> ranking(np.array([[2**63, 5, 2**62]], np.uint64)).tolist()
-    [[1, 2, 0]]
-    """
-    out = np.empty(hashes.shape, np.int64)
-    room = _room(hashes.shape[1])
-    for row, order in zip(np.ascontiguousarray(hashes), out, strict=True):
-        room[0][:] = row
-        order[:] = _rank(*room)
-    return out
-
-
 def _room(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Where so many hashes are sorted: as they come, sorted, their places, and starts of as many buckets or more."""
     buckets = 1 << max(count - 1, 1).bit_length()

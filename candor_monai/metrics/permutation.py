@@ -187,8 +187,9 @@ def _extend(
     for (state, _), one in zip(work, found, strict=True):
         state.add(*one)
     for state in states:
-        for moves in exchanged if state not in read else ():
-            state.add(*state.discordant(moves))
+        if state not in read:
+            for moves in exchanged:
+                state.add(*state.discordant(moves))
 
 
 def cohort_exchange(observations: Observations, options: Options) -> PatientExchange:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pickle
 import subprocess
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 from candor_monai.metrics.compiled import KeptFiles, compiled
+from tests.support import module_from
 
 SOURCE = """
 from candor_monai.metrics.compiled import compiled
@@ -36,12 +36,7 @@ def module(tmp_path: Path) -> Callable[[], ModuleType]:
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
             os.utime(path, ns=(added, added))
-        spec = importlib.util.spec_from_file_location("loops", path)
-        assert spec is not None
-        assert spec.loader is not None
-        loaded = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(loaded)
-        return loaded
+        return module_from(path, "loops")
 
     return fresh
 

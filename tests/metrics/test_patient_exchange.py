@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from candor_monai.metrics.patient_exchange import PatientExchange, ranking
+from candor_monai.metrics.patient_exchange import PatientExchange, _rank, _room
 
 
 def exchange(units: list[int], group: list[int], site: list[str] | None = None) -> PatientExchange:
@@ -75,6 +75,16 @@ def test_a_group_has_the_same_exchanges_as_the_cohort() -> None:
     made = exchange(np.sort(rng.integers(0, 40, 80)).tolist(), group.tolist())
     rows = np.flatnonzero(group == 1)
     np.testing.assert_array_equal(rows[made.within(rows).sources(0, 20)], made.sources(0, 20)[:, rows])
+
+
+def ranking(hashes: np.ndarray) -> np.ndarray:
+    """The order of each row of hashes, shape (B, m)."""
+    out = np.empty(hashes.shape, np.int64)
+    room = _room(hashes.shape[1])
+    for row, order in zip(hashes, out, strict=True):
+        room[0][:] = row
+        order[:] = _rank(*room)
+    return out
 
 
 @given(st.lists(st.lists(st.integers(0, 12), min_size=5, max_size=5), min_size=1, max_size=4), st.integers(0, 60))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support import ROOT
+from tests.support import ROOT, module_from
 
 VARIABLE = "CANDOR_LABEL_PYTHON"
 ENCODER = "efficientnet_lite0"
@@ -53,12 +52,7 @@ def client_module() -> Any:
     """MONAI Label's client (``monailabel/client/client.py``): standard library and requests alone."""
     where = "import importlib.util as u, os; print(os.path.dirname(u.find_spec('monailabel').origin))"
     path = Path(in_environment(where)) / "client" / "client.py"
-    spec = importlib.util.spec_from_file_location("monailabel_client", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_from(path, "monailabel_client")
 
 
 class Server:
