@@ -100,15 +100,8 @@ class Batch:
             counts: is added to.
         """
         request = self._tables.requests[at].of_queries(places)
-        member = np.searchsorted(self._candidates, request.candidates)
-        listed = nb.shortlist(
-            self._space,
-            self._space.queries(request.queries),
-            request,
-            self._k,
-            counts,
-            lambda start, stop: self._tables.operand.take(member[start:stop]),
-        )
+        space = self._space.finer()
+        listed = nb.shortlist(space, space.queries(request.queries), request, self._k, counts)
         return _means(nb.settle_together(self._rows, [request], [listed], [self._k], order, counts)[0].similarities)
 
     def _settle(self, block: Block, waiting: Sequence[Pairs], largest: np.ndarray, counts: Counts) -> None:
@@ -116,8 +109,9 @@ class Batch:
         if not waiting:
             return
         pairs = block.trimmed(joined(waiting), len(largest), self._k)
-        distinct, back = _distinct(pairs.query * len(self._candidates) + pairs.member)
-        image, member = np.divmod(distinct, len(self._candidates))
+        # Candidate by candidate: the images of a block stay in a cache.
+        distinct, back = _distinct(pairs.member * len(block.rows) + pairs.query)
+        member, image = np.divmod(distinct, len(block.rows))
         exact = self._rows.similarities(block.rows[image], self._candidates[member])
         of_pairs = exact[back]
         _write_largest(pairs.target, of_pairs, largest)

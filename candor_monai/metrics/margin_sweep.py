@@ -15,7 +15,7 @@ from .neighbours import Counts, Request
 from .options import Options
 from .score_tables import batches, union
 from .similarity import FeatureRows
-from .sweep_space import SweepSpace, choose_precision
+from .space_choice import chosen_space
 from .workers import in_workers
 
 # Images that are left to the slow way and go it together.
@@ -40,13 +40,14 @@ def nearest_means(
     means = [np.full(len(side.queries), np.nan) for side in sides]
     if not sides:
         return means
-    space = SweepSpace(rows, union([side.candidates for side in sides], len(rows)), choose_precision(options.precision))
-    row_bytes = (rows.dimension + 3) * space.dtype.itemsize
-    for places in batches(sides, len(rows), row_bytes, options.memory_bytes // 2):
+    candidates = union([side.candidates for side in sides], len(rows))
+    images = union([side.queries for side in sides], len(rows))
+    space = chosen_space(rows, candidates, images, options.precision)
+    for places in batches(sides, len(rows), space.row_bytes, options.memory_bytes // 2):
         batch = Batch(rows, space, [sides[place] for place in places], options, torch.get_num_threads())
         slow: list[list[np.ndarray]] = [[] for _ in places]
         for found, of_block in in_workers(batch.block, batch.starts()):
-            _add(counts, of_block)
+            counts.add(of_block)
             for place, of_side, rest in zip(places, found, slow, strict=True):
                 means[place][of_side.images] = of_side.means
                 rest.append(of_side.slow)
@@ -56,8 +57,3 @@ def nearest_means(
                 some = left[start : start + _SLOW]
                 means[place][some] = batch.slow_means(at, some, order, counts)
     return means
-
-
-def _add(counts: Counts, more: Counts) -> None:
-    for name, value in vars(more).items():
-        setattr(counts, name, getattr(counts, name) + value)

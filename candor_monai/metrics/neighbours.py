@@ -13,7 +13,6 @@ from functools import partial
 import numpy as np
 import torch
 
-from .score_scan import score_room
 from .similarity import FeatureRows
 from .sweep_space import Operand, SweepSpace, choose_precision
 from .workers import in_workers
@@ -86,6 +85,11 @@ class Counts:
     settled: int = 0
     undecided: int = 0
     long: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Count what another counted too."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
 
     def __add__(self, other: Counts) -> Counts:
         """Both together."""
@@ -179,7 +183,7 @@ def shortlist(
         error = space.error(part, queries)
         width = max(1, _SCORES // max(stop - start, 1))
         blocks = [slice(first, min(first + width, len(queries))) for first in range(0, len(queries), width)]
-        look = partial(_piece, space, part, start, queries.matrix, out, error, k, floor, long)
+        look = partial(_piece, space, part, start, queries, out, error, k, floor, long)
         pieces += in_workers(look, blocks) if len(blocks) > 1 else map(look, blocks)
         counts.scored += (stop - start) * len(queries)
     return _trim(space, pieces, floor, k, long)
@@ -193,7 +197,7 @@ def _piece(
     space: SweepSpace,
     part: Operand,
     start: int,
-    queries: torch.Tensor,
+    queries: Operand,
     excluded: tuple[np.ndarray, np.ndarray],
     error: np.ndarray,
     k: int,
@@ -207,7 +211,7 @@ def _piece(
     """
     inside = (excluded[0] >= some.start) & (excluded[0] < some.stop)
     out = excluded[0][inside] - some.start, excluded[1][inside]
-    scores = Scores(space, part, queries[some], out)
+    scores = Scores(space, part, queries.part(some), out)
     query, candidate, value = _above(space, scores, error[some], k, floor[some], long[some])
     return query + some.start, candidate + start, value, error[some][query]
 
@@ -236,7 +240,8 @@ def settle_together(
     lengths = [len(found) for found in found_row]
     apart = {at for at, k in enumerate(ks) if k > FEW and 2 * lengths[at] > sum(lengths)}
     together = [at for at in range(len(requests)) if at not in apart]
-    pairs = [query_row[at] * len(rows) + found_row[at] for at in together] or [np.empty(0, np.int64)]
+    # Candidate by candidate: there are fewer queries, which stay in a cache.
+    pairs = [found_row[at] * len(rows) + query_row[at] for at in together] or [np.empty(0, np.int64)]
     distinct, back = np.unique(np.concatenate(pairs), return_inverse=True)
     settled = rows.similarities(*np.divmod(distinct, len(rows)))
     places = dict(zip(together, np.split(back, np.cumsum([lengths[at] for at in together])[:-1]), strict=False))
@@ -293,13 +298,13 @@ class Scores:
         self,
         space: SweepSpace,
         part: Operand,
-        queries: torch.Tensor,
+        queries: Operand,
         excluded: tuple[np.ndarray, np.ndarray],
     ) -> None:
         members = len(part)
         padded = -(-members // GROUP) * GROUP
-        scores = score_room(padded, len(queries), space.dtype)
-        torch.mm(part.matrix, queries.T, out=scores[:members])
+        scores = space.room(padded, len(queries))
+        space.write_scores(part, queries, scores[:members])
         self.ordered = space.dtype != torch.bfloat16
         self.table = (scores if self.ordered else scores.view(torch.int16)).numpy()
         self._members = members

@@ -11,7 +11,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "queries": ("all", "image_sample", "boxed", "test"),
     "roles": ("positives", "negatives"),
     "shuffle_labels": (None, "image", "patient"),
-    "precision": ("auto", "bfloat16", "float32", "float64"),
+    "precision": ("auto", "int8", "bfloat16", "float32", "float64"),
 }
 LEAST_MEMORY = 2**20
 _LEAST = {

@@ -92,7 +92,7 @@ class PassReader:
     @property
     def _most(self) -> int:
         """Candidates of a query that are held at a time."""
-        return 8 * self._k + nb.GROUP
+        return (64 if self._space.is_coarse else 8) * self._k + nb.GROUP
 
     def _shorten(self) -> None:
         """Keep what may be among the k nearest so far, and raise the limit to that."""

@@ -23,7 +23,8 @@ from .listed_draws import copy_listed, count_listed, leave_out_last, read_margin
 from .neighbours import Neighbours, Request
 from .observations import Observations
 from .options import Options
-from .sweep import MANY, union
+from .score_tables import union
+from .sweep import MANY
 from .workers import in_workers
 
 #: Answers requests: (requests, number of neighbours of each) -> neighbours.

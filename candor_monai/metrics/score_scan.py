@@ -44,6 +44,73 @@ def places_above(table: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.n
     return row, found - row * width
 
 
+def group_peaks(table: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """The largest score of every group of rows of a table.
+
+    Args:
+        table: shape (rows, queries), of a dtype that compares as scores do.
+        groups: rows of the groups, shape (groups, size of a group), int64.
+
+    Returns:
+        shape (groups, queries).
+
+    >>> group_peaks(np.array([[1, 5], [7, 2], [0, 3]]), np.array([[0, 2], [1, 1]])).tolist()
+    [[1, 5], [7, 2]]
+    """
+    flat, width = lines(table)
+    peaks = np.empty((len(groups), table.shape[1]), table.dtype)
+    _write_peaks(flat, width, groups, peaks)
+    return peaks
+
+
+def opened_groups(
+    table: np.ndarray, peaks: np.ndarray, groups: np.ndarray, limit: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores that reach the limit of their query, found in the groups whose largest score does.
+
+    Args:
+        table: scores, shape (candidates, queries), of a dtype that compares as scores do.
+        peaks: the largest score of each group, shape (groups, queries), of the same dtype.
+        groups: rows of the table that are in each group, shape (groups, size of a group), int64.
+        limit: of each query, shape (queries,), of the same dtype.
+
+    Returns:
+        (candidate, query, score) of each, two int64 arrays and the scores.
+
+    >>> table = np.array([[1, 5], [7, 2], [0, 3]])
+    >>> found = opened_groups(table, np.array([[7, 5]]), np.array([[0, 1, 2]]), np.array([6, 3]))
+    >>> [column.tolist() for column in found]
+    [[1, 0, 2], [0, 1, 1], [7, 5, 3]]
+    """
+    flat, width = lines(table)
+    place = _opened(flat, width, np.ascontiguousarray(peaks).ravel(), groups, np.ascontiguousarray(limit, table.dtype))
+    member = place // max(width, 1)
+    return member, place - member * width, flat[place]
+
+
+def in_reach(
+    member: np.ndarray,
+    query: np.ndarray,
+    score: np.ndarray,
+    length: np.ndarray,
+    residual: np.ndarray,
+    of_query: np.ndarray,
+) -> np.ndarray:
+    """Places of pairs whose score, with what their own candidate adds to its bound, reaches a floor.
+
+    Args:
+        member: candidate of each pair, shape (S,), int64.
+        query: of each pair, shape (S,), int64.
+        score: of each pair, shape (S,), float32.
+        length, residual: of each candidate, float64.
+        of_query: residual, ‖row of the matrix‖ and floor of each query, shape (3, queries), float64.
+
+    Returns:
+        where score + residual_q·length_c + ‖row‖_q·residual_c ≥ floor_q, int64, ascending.
+    """
+    return _in_reach(member, query, score, length, residual, *of_query)
+
+
 def taken(table: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """``table[np.ix_(rows, columns)]`` of a table whose rows may lie apart.
 
@@ -92,6 +159,67 @@ def _places_above(flat: np.ndarray, rows: int, width: int, limit: np.ndarray) ->
                 for column in range(block * _TOGETHER, min((block + 1) * _TOGETHER, columns)):
                     out[found] = row * width + column
                     found += line[column] >= limit[column]
+    return out[:found]
+
+
+@compiled
+def _write_peaks(flat: np.ndarray, width: int, groups: np.ndarray, peaks: np.ndarray) -> None:
+    columns = peaks.shape[1]
+    for group in range(len(groups)):
+        most = peaks[group]
+        first = groups[group, 0] * width
+        most[:] = flat[first : first + columns]
+        for member in range(1, groups.shape[1]):
+            start = groups[group, member] * width
+            line = flat[start : start + columns]
+            for column in range(columns):
+                most[column] = line[column] if line[column] > most[column] else most[column]
+
+
+@compiled
+def _opened(flat: np.ndarray, width: int, peaks: np.ndarray, groups: np.ndarray, limit: np.ndarray) -> np.ndarray:
+    """Places in ``flat`` of what reaches the limit, group by group, row by row."""
+    columns, size = len(limit), groups.shape[1]
+    some = np.empty(columns, np.int64)
+    out = np.empty(1024, np.int64)
+    found = 0
+    for group in range(len(groups)):
+        line = peaks[group * columns : (group + 1) * columns]
+        number = 0
+        for column in range(columns):  # no branch that a processor could guess wrong
+            some[number] = column
+            number += line[column] >= limit[column]
+        if found + number * size > len(out):
+            longer = np.empty(2 * len(out) + number * size, np.int64)
+            longer[:found] = out[:found]
+            out = longer
+        for member in range(size):
+            start = groups[group, member] * width
+            for at in range(number):
+                column = some[at]
+                out[found] = start + column
+                found += flat[start + column] >= limit[column]
+    return out[:found]
+
+
+@compiled
+def _in_reach(
+    member: np.ndarray,
+    query: np.ndarray,
+    score: np.ndarray,
+    length: np.ndarray,
+    residual: np.ndarray,
+    own_residual: np.ndarray,
+    stored: np.ndarray,
+    floor: np.ndarray,
+) -> np.ndarray:
+    out = np.empty(len(member), np.int64)
+    found = 0
+    for pair in range(len(member)):
+        one, other = query[pair], member[pair]
+        most = score[pair] + (own_residual[one] * length[other] + stored[one] * residual[other]) * (1 + 2e-6)
+        out[found] = pair
+        found += most >= floor[one]
     return out[:found]
 
 

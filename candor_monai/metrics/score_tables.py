@@ -16,6 +16,7 @@ import torch
 
 from . import neighbours as nb
 from .neighbours import Request
+from .score_scan import group_peaks, in_reach, opened_groups
 from .sweep_space import Operand, SweepSpace
 
 # Queries of a block: its scores are looked at by all requests while they are in a cache.
@@ -24,8 +25,6 @@ _QUERIES = 512
 _GROUP = 16
 # The first limit is the k-th largest of this many times k larger groups: hardly less than that of all groups.
 _LARGE = 10
-# Bytes of scores that a request takes out of a table at a time.
-_TAKEN = 2**18
 # Where a request has fewer than this share of a block's queries, their columns are copied out first.
 _COLUMNS = 0.75
 
@@ -179,7 +178,7 @@ class ScoreTables:
         queries = self._prepare(rows)
         length = len(self.members) + 1
         scores = self._buffer("scores", length * self.width)[: length * len(rows)].view(length, len(rows))
-        torch.mm(self.operand.matrix, queries.matrix.T, out=scores[:-1])
+        self.space.write_scores(self.operand, queries, scores[:-1])
         table = (scores.view(torch.int16) if scores.dtype == torch.bfloat16 else scores).numpy()
         table[-1] = nb.least_score(table.dtype)
         return Block(self, start, rows, queries, table)
@@ -275,21 +274,26 @@ class Block:
 
     def _above(self, table: np.ndarray, side: _Side, there: np.ndarray, own: np.ndarray) -> tuple[Pairs, np.ndarray]:
         """Pairs whose score reaches the limit, and the queries that are served."""
-        space, width = self._tables.space, table.shape[1]
-        peaks = group_peaks(table, side.across)
+        space, operand, width = self._tables.space, self._tables.operand, table.shape[1]
+        peaks = group_peaks(table, side.groups)
         kth = kth_of_larger(peaks, side.larger, side.k)[own]
         length, residual = self._queries.length[there], self._queries.residual[there]
         error = space.bound(side.length, side.residual, side.shift, length, residual)
         limit = np.full(width, nb.greatest_score(table.dtype), table.dtype)
         limit[own], served = _limit(space, kth, error, table.dtype)
-        group, column = np.divmod(np.flatnonzero(peaks >= limit), width)
-        member = side.groups.take(group, axis=0)
-        inside = table.ravel().take(member * width + column[:, None])
-        which, place = np.divmod(np.flatnonzero(inside >= limit[column][:, None]), member.shape[1])
+        member, column, score = opened_groups(table, peaks, side.groups, limit)
+        if space.is_coarse:
+            # Of each pair's own bound only what its candidate's length and residual make of it.
+            stored = length + residual
+            common = error - (residual * side.length + stored * side.residual) + 1e-12
+            by_column = np.zeros((3, width))
+            by_column[:, own] = residual, stored, nb.lower_bound(space, nb.raw_values(kth), error) - common
+            keep = in_reach(member, column, score, operand.length, operand.residual, by_column)
+            member, column, score = member[keep], column[keep], score[keep]
         target = np.full(width, -1)
         target[own] = np.arange(len(own))
-        target = target[column[which]]
-        pairs = Pairs(target, there[target], member[which, place], inside[which, place])
+        target = target[column]
+        pairs = Pairs(target, there[target], member, score)
         served &= np.bincount(target, minlength=len(own)) <= nb.crowd(side.k)
         return (pairs if served.all() else pairs.only(served[target])), served
 
@@ -312,7 +316,6 @@ class _Side:
         places: of these queries among those of the tables, ascending, shape (Q,), int64.
         groups: places of the request's candidates among those of the tables, in groups whose largest scores are looked
             at first, shape (groups, size of a group), int64. Where none is left: the number of the tables' candidates.
-        across: the transpose.
         larger: groups that are taken together for the first limit.
         excluded: (number in ``by``, ascending, and place among the candidates of the tables) of pairs left out.
         length, residual, shift: the largest over the candidates.
@@ -337,9 +340,10 @@ class _Side:
         size = _GROUP if len(at) >= 2 * k * _GROUP else 1
         self.larger = max(1, len(at) // size // (_LARGE * k))
         number = -(-len(at) // (size * self.larger)) * self.larger
-        self.across = np.full((size, number), len(members))
-        self.across.ravel()[: len(at)] = np.sort(at)
-        self.groups = np.ascontiguousarray(self.across.T)
+        # Ranks go round the groups, so that groups of groups differ little.
+        across = np.full((size, number), len(members))
+        across.ravel()[: len(at)] = np.sort(at)
+        self.groups = np.ascontiguousarray(across.T)
         rank = np.empty(len(self.by), np.int64)
         rank[self.by] = np.arange(len(self.by))
         query = rank[request.excluded[0]]
@@ -361,28 +365,6 @@ def _side_by_side(parts: Sequence[np.ndarray], count: int) -> np.ndarray:
         missing[part] = False
         keys.append(missing[whole])
     return whole[np.lexsort(keys)] if keys else whole
-
-
-def group_peaks(table: np.ndarray, across: np.ndarray) -> np.ndarray:
-    """The largest score of every group of rows of a table.
-
-    Args:
-        table: shape (rows, queries).
-        across: rows of the groups, shape (size of a group, groups), int64.
-
-    Returns:
-        shape (groups, queries).
-    """
-    size, number = across.shape
-    width = table.shape[1]
-    peaks = np.empty((number, width), table.dtype)
-    step = max(1, _TAKEN // (size * width * table.itemsize))
-    for start in range(0, number, step):
-        stop = min(start + step, number)
-        # First all first members, then all second ones: the largest are found by a few long vector operations.
-        taken = table.take(across[:, start:stop], axis=0).reshape(size, -1)
-        taken.max(axis=0, out=peaks[start:stop].reshape(-1))
-    return peaks
 
 
 def kth_of_larger(peaks: np.ndarray, together: int, k: int) -> np.ndarray:

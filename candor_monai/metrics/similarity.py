@@ -125,8 +125,9 @@ class FeatureRows:
 
     def norms(self, rows: np.ndarray) -> np.ndarray:
         """Norms of rows, the root of the dot product with itself in the fixed order, shape of ``rows``, float64."""
-        missing = np.unique(rows[np.isnan(self._norms[rows])])
+        missing = rows[np.isnan(self._norms[rows])]
         if len(missing):
+            missing = np.unique(missing)
             squares = np.empty(len(missing))
             self._fill(squares, missing, missing)
             self._norms[missing] = np.sqrt(squares)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from . import whole_numbers
 from .score_scan import score_room
 from .similarity import FeatureRows, in_threads
 
@@ -30,31 +31,32 @@ Numbers = np.ndarray | np.floating
 
 
 def choose_precision(precision: str) -> str:
-    """The precision of the sweep: ``"auto"`` is bfloat16 where the processor multiplies it, else float32.
+    """The precision of the sweep: ``"auto"`` is bfloat16 where the processor has units for its products, else float32.
 
     A precision whose products are not within the bound here and now (a narrower accumulator, or a global setting that
-    lets float32 products be computed in less) becomes float64.
+    lets float32 products be computed in less) becomes float64. Whole numbers are chosen by
+    :func:`.space_choice.chosen_space`.
 
     >>> choose_precision("float64")
     'float64'
     """
     if precision == "auto":
-        precision = "bfloat16" if torch.backends.mkldnn.is_available() and _has_bfloat16() else "float32"
+        precision = "bfloat16" if _has_bfloat16() else "float32"
     return precision if _within_bound(precision) else "float64"
 
 
 def _has_bfloat16() -> bool:
-    """Whether bfloat16 products have instructions of their own; emulated ones are slower than float32."""
-    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        return False
-    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(bool(getattr(torch.cpu, name, bool)()) for name in checks)
+    """Whether products of bfloat16 have units of their own; in vector registers they are slower than float32."""
+    supported = getattr(torch.cpu, "_is_amx_tile_supported", bool)
+    return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported() and supported())
 
 
 def _within_bound(precision: str) -> bool:
     """Try a product whose sums need the accumulator and whose factors need the precision that the bound assumes."""
     if precision == "float64":
         return True
+    if precision == "int8":
+        return whole_numbers.products_are_exact()
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     # 1 + 1,023 · 2⁻⁹: an accumulator of 8 bits stays at 1. A float32 factor of 1 + 2⁻¹² is lost in 8 or 10 bits.
     left = torch.full((128, 1024), 2.0**-9, dtype=dtype)
@@ -70,27 +72,36 @@ class Operand:
     """Rows as they enter the matrix product, with what the error bound needs.
 
     Attributes:
-        matrix: shape (n, d + 3), of the precision.
+        matrix: shape (n, d + 3), of the precision; whole numbers: shape (n, columns), int8.
         length: upper bound on ‖a‖ (or ‖b‖) of each row, shape (n,), float64.
         residual: upper bound on the distance from a to the row of the matrix, shape (n,), float64.
         shift: upper bound on |⟨μ, b⟩| of each row, shape (n,), float64.
+        scale: what a row of whole numbers is multiplied by, shape (n,), float32; empty in other precisions.
+        bias: ⟨μ, b⟩, shape (n,), float32; empty in other precisions, whose matrix holds it.
     """
 
     matrix: torch.Tensor
     length: np.ndarray
     residual: np.ndarray
     shift: np.ndarray
+    scale: np.ndarray
+    bias: np.ndarray
 
     def __len__(self) -> int:
         return len(self.matrix)
 
+    def part(self, some: slice) -> Operand:
+        """A view of rows that follow each other."""
+        numbers = (self.length, self.residual, self.shift, self.scale, self.bias)
+        return Operand(self.matrix[some], *(column[some] for column in numbers))
+
     def take(self, rows: np.ndarray) -> Operand:
         """The operand of some of the rows; a view where they follow each other."""
         if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
-            span = slice(int(rows[0]), int(rows[-1]) + 1)
-            return Operand(self.matrix[span], self.length[span], self.residual[span], self.shift[span])
+            return self.part(slice(int(rows[0]), int(rows[-1]) + 1))
         taken = torch.from_numpy(_bits(self.matrix).take(rows, axis=0)).view(self.matrix.dtype)
-        return Operand(taken, self.length[rows], self.residual[rows], self.shift[rows])
+        of_whole = (column[rows] if len(column) else column for column in (self.scale, self.bias))
+        return Operand(taken, self.length[rows], self.residual[rows], self.shift[rows], *of_whole)
 
 
 class SweepSpace:
@@ -99,22 +110,20 @@ class SweepSpace:
     Args:
         rows: the features.
         members: rows whose mean (of at most 4,096 of them) is the centre; it changes the time only.
-        precision: ``"bfloat16"``, ``"float32"`` or ``"float64"``.
+        centre: to use instead, shape (d,), float32.
+        precision: ``"int8"`` (whole numbers), ``"bfloat16"``, ``"float32"`` or ``"float64"``.
     """
 
-    def __init__(self, rows: FeatureRows, members: np.ndarray, precision: str) -> None:
+    def __init__(
+        self, rows: FeatureRows, members: np.ndarray, precision: str, centre: np.ndarray | None = None
+    ) -> None:
         self.rows = rows
         self.precision = precision
-        self.dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}[precision]
+        #: That scores are stored in.
+        self.dtype = {"bfloat16": torch.bfloat16, "float64": torch.float64}.get(precision, torch.float32)
         #: Relative error of a stored score against the sum it was rounded from.
         self.rounding = _U16 / (1 - _U16) if precision == "bfloat16" else 0.0
-        step = max(1, len(members) // _CENTRE_ROWS)
-        sample = members[::step][:_CENTRE_ROWS]
-        total = np.zeros(rows.dimension)
-        for start in range(0, len(sample), _ROWS):
-            part = sample[start : start + _ROWS]
-            total += (rows.array[part] / rows.rough_norms[part, None]).sum(axis=0)
-        self.centre = (total / max(len(sample), 1)).astype(np.float32)
+        self.centre = _mean(rows, members) if centre is None else centre
         self._centre_length = float(np.linalg.norm(self.centre.astype(np.float64))) * (1 + 1e-12)
 
     def candidates(self, members: np.ndarray) -> Operand:
@@ -125,9 +134,51 @@ class SweepSpace:
         """Rows as queries: (a, 1, 1, 1)."""
         return self._operand(members, False)
 
+    @property
+    def row_bytes(self) -> int:
+        """Memory of a row of an operand."""
+        if self.precision == "int8":
+            return whole_numbers.columns_of(self.rows.dimension) + 32
+        return (self.rows.dimension + _EXTRA) * self.dtype.itemsize + 24
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether many candidates that are no neighbours are within the bound."""
+        return self.precision == "int8"
+
+    def finer(self) -> SweepSpace:
+        """A space whose bound leaves few candidates undecided: this one, or one of float32."""
+        if not self.is_coarse:
+            return self
+        return SweepSpace(self.rows, np.empty(0, np.int64), choose_precision("float32"), self.centre)
+
+    def room(self, rows: int, columns: int) -> torch.Tensor:
+        """Room for scores, shape (rows, columns): whole numbers are written without gaps."""
+        if self.precision == "int8":
+            return torch.empty((rows, columns), dtype=self.dtype)
+        return score_room(rows, columns, self.dtype)
+
     def scores(self, candidates: Operand, queries: Operand) -> torch.Tensor:
         """Scores, shape (candidates, queries): similarity less ⟨z_q, μ⟩, within :meth:`error` and ``rounding``."""
-        return torch.mm(candidates.matrix, queries.matrix.T, out=score_room(len(candidates), len(queries), self.dtype))
+        out = self.room(len(candidates), len(queries))
+        self.write_scores(candidates, queries, out)
+        return out
+
+    def write_scores(self, candidates: Operand, queries: Operand, out: torch.Tensor) -> None:
+        """Write scores into room for them, or the first rows of it."""
+        if self.precision == "int8":
+            ours, theirs = candidates, queries
+            whole_numbers.write_products(ours.matrix, ours.scale, ours.bias, theirs.matrix, theirs.scale, out)
+        else:
+            torch.mm(candidates.matrix, queries.matrix.T, out=out)
+
+    def shifts(self, queries: np.ndarray) -> np.ndarray:
+        """⟨z_q, μ⟩ of rows within 10⁻¹¹, shape of ``queries``, float64: what scores lack of similarities."""
+        out = np.empty(len(queries))
+        for start in range(0, len(queries), _ROWS):
+            part = queries[start : start + _ROWS]
+            out[start : start + _ROWS] = self.rows.array[part].astype(np.float64) @ self.centre.astype(np.float64)
+        return out / self.rows.rough_norms[queries]
 
     def error(self, candidates: Operand, queries: Operand) -> np.ndarray:
         """Bound on |score before it is stored − exact similarity + ⟨z_q, μ⟩| over all candidates, shape (queries,)."""
@@ -163,20 +214,32 @@ class SweepSpace:
 
     def _operand(self, members: np.ndarray, candidate: bool) -> Operand:
         count, dimension = len(members), self.rows.dimension
+        whole = self.precision == "int8"
         unit = _U64 if self.precision == "float64" else _U32
-        matrix = torch.empty((count, dimension + _EXTRA), dtype=self.dtype)
+        if whole:
+            matrix = torch.empty((count, whole_numbers.columns_of(dimension)), dtype=torch.int8)
+        else:
+            matrix = torch.empty((count, dimension + _EXTRA), dtype=self.dtype)
         table = _bits(matrix)
         length, residual, shift = np.empty(count), np.zeros(count), np.zeros(count)
+        scale, biases = (np.zeros(count if whole else 0, np.float32) for _ in range(2))
 
         def fill(span: tuple[int, int]) -> None:
             for start in range(span[0], span[1], _ROWS):
                 there = slice(start, min(start + _ROWS, span[1]))
                 offset = self._offset(members[there])
                 length[there] = _lengths(offset)
-                if candidate:
-                    bias = np.einsum("ij,j->i", offset, self.centre.astype(offset.dtype))
-                    self._split(bias, table[there, dimension:])
+                bias = np.einsum("ij,j->i", offset, self.centre.astype(offset.dtype)) if candidate else None
+                if bias is not None:
                     shift[there] = np.abs(bias)
+                if whole:
+                    if bias is not None:
+                        biases[there] = bias
+                    whole_numbers.write_rounded(offset, table[there], scale[there])
+                    residual[there] = _lengths(offset)
+                    continue
+                if bias is not None:
+                    self._split(bias, table[there, dimension:])
                 else:
                     table[there, dimension:] = self._rounded(np.ones((1, 1), offset.dtype))
                 table[there, :dimension] = bits = self._rounded(offset)
@@ -188,7 +251,9 @@ class SweepSpace:
         # Normalising and centring round each element: at most 3 u of ‖z‖ = 1 and u of ‖a‖.
         base = _base(unit)
         lengths = length * slack + base
-        return Operand(matrix, lengths, residual * slack + base + unit * lengths, shift * slack)
+        mixed = _gamma(whole_numbers.steps_of_mixing(dimension), unit) if whole else 0.0
+        residuals = residual * slack + base + (unit + mixed) * lengths
+        return Operand(matrix, lengths, residuals, shift * slack, scale, biases)
 
     def _offset(self, members: np.ndarray) -> np.ndarray:
         """x/‖x‖ − μ in the working precision: two roundings and the subtraction."""
@@ -224,6 +289,17 @@ class SweepSpace:
         for column in range(_EXTRA):
             columns[:, column] = part = self._rounded(rest)
             rest -= _single(part) if self.precision == "bfloat16" else part
+
+
+def _mean(rows: FeatureRows, members: np.ndarray) -> np.ndarray:
+    """Mean of at most 4,096 unit vectors, shape (d,), float32."""
+    step = max(1, len(members) // _CENTRE_ROWS)
+    sample = members[::step][:_CENTRE_ROWS]
+    total = np.zeros(rows.dimension)
+    for start in range(0, len(sample), _ROWS):
+        part = sample[start : start + _ROWS]
+        total += (rows.array[part] / rows.rough_norms[part, None]).sum(axis=0)
+    return (total / max(len(sample), 1)).astype(np.float32)
 
 
 def _bits(matrix: torch.Tensor) -> np.ndarray:

@@ -190,7 +190,7 @@ def taken(seen: Observations, rows: np.ndarray, columns: slice = slice(None)) ->
     return replace(seen, findings=seen.findings[columns], **values)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("precision", ["int8", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_precision_and_threads_change_no_bit(precision, threads, number_of_threads):
     features, seen = cohort(6, images=300)

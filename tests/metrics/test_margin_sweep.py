@@ -105,7 +105,7 @@ def test_any_sides_equal_exact_neighbours(seed):
         images = rng.choice(200, rng.integers(1, 200), replace=False)
         candidates = rng.choice(200, rng.integers(k, 201), replace=False)
         sides.append(Request(images, candidates, np.nonzero(rng.random((len(images), len(candidates))) < 0.02)))
-    options = Options(k=k, precision=str(rng.choice(["bfloat16", "float32", "float64"])))
+    options = Options(k=k, precision=str(rng.choice(["int8", "bfloat16", "float32", "float64"])))
     got = nearest_means(rows, sides, options, Counts(), np.arange(200))
     for side, values in zip(sides, got, strict=True):
         want = exact_means(rows, side, k)

@@ -74,7 +74,7 @@ def test_every_one_of_the_nearest_is_held(seed):
     chunk = np.sort(rng.choice(150, rng.integers(1, 150), replace=False))
     request = Request(queries, candidates, np.nonzero(rng.random((len(queries), len(candidates))) < 0.05))
     k = int(rng.integers(1, 7))
-    precision = str(rng.choice(["bfloat16", "float32", "float64"]))
+    precision = str(rng.choice(["int8", "bfloat16", "float32", "float64"]))
     reader = read_off(rows, request, k, members, chunk, precision, int(rng.choice([1, 7, 40, 150])))
     assert set(queries[reader.queries].tolist()) == set(queries.tolist()) & set(chunk.tolist())
     check(rows, request, k, reader)

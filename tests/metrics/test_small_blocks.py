@@ -29,9 +29,9 @@ SIZES = {
     "sweep.MANY": (1, 20, 100),
     "sweep._SHARE": (0.0, 0.1, 0.5),
     "sweep._DEEP": (0.5, 128),
-    "sweep._PART": (5, 32, 100),
-    "sweep._QUERIES": (3, 17, 64),
-    "sweep._SAMPLE": (8, 30, 1000),
+    "shared_pass._PART": (5, 32, 100),
+    "shared_pass._QUERIES": (3, 17, 64),
+    "shared_pass._SAMPLE": (8, 30, 1000),
     "sweep._WORTH": (0, 500, 2**18),
     "sweep._FEW_PAIRS": (0, 4, 100),
     "sweep._SAVED": (0, 500, 2**20),
@@ -40,7 +40,6 @@ SIZES = {
     "score_tables._QUERIES": (1, 13, 100),
     "score_tables._GROUP": (2, 4, 16),
     "score_tables._LARGE": (1, 3, 10),
-    "score_tables._TAKEN": (1, 500),
     "score_tables._COLUMNS": (0.0, 0.4, 1.0),
     "margin_block._PAIRS": (0, 100),
     "sweep_space._ROWS": (1, 9, 50),
@@ -53,8 +52,8 @@ SIZES = {
     "redraws._WORTH": (0, 1, 10**9),
     "redraws._LANES": (64,),
     "redraws._ENOUGH": (0.1, 1.0, 5.0),
-    "sweep._FEWEST_QUERIES": (1, 9),
-    "sweep._KEPT_BYTES": (96, 10**9),
+    "shared_pass._FEWEST_QUERIES": (1, 9),
+    "shared_pass._KEPT_BYTES": (96, 10**9),
 }
 
 
@@ -105,7 +104,7 @@ def random_options(rng: np.random.Generator) -> Options:
         max_queries=int(rng.choice([10, 4000])),
         balance_removed=bool(sets == "image" and rng.random() < 0.4),
         exclude_same_patient=bool(rng.random() < 0.4),
-        precision=str(rng.choice(["bfloat16", "float32", "float64"])),
+        precision=str(rng.choice(["int8", "bfloat16", "float32", "float64"])),
     )
 
 

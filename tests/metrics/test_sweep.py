@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from candor_monai.metrics import neighbours, score_tables, sweep
+from candor_monai.metrics import neighbours, score_tables, shared_pass, sweep
 from candor_monai.metrics.neighbours import Counts, Request, nearest
+from candor_monai.metrics.operand_pool import OperandPool
 from candor_monai.metrics.options import Options
 from candor_monai.metrics.similarity import FeatureRows
 
@@ -20,8 +21,9 @@ KINDS = ["gauss", "cone 0.999", "equal", "opposite", "sparse", "one huge column"
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks so small that a few hundred images need many, and the shared pass is taken."""
-    for name, value in {"MANY": 100, "_PART": 96, "_QUERIES": 64, "_SAMPLE": 64}.items():
-        monkeypatch.setattr(sweep, name, value)
+    monkeypatch.setattr(sweep, "MANY", 100)
+    for name, value in {"_PART": 96, "_QUERIES": 64, "_SAMPLE": 64}.items():
+        monkeypatch.setattr(shared_pass, name, value)
 
 
 def requests_of(count: int, seed: int) -> list[Request]:
@@ -45,7 +47,7 @@ def test_two_findings_by_hand():
     assert [answer.rows.tolist() for answer in found] == [[[1]], [[2]]]
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+@pytest.mark.parametrize("precision", ["int8", "bfloat16", "float32"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_each_request_alone(small_blocks, kind, precision):
     rows = FeatureRows(made(kind, count=700, dimension=24))
@@ -78,20 +80,21 @@ def test_sets_larger_than_a_part_change_no_bit(kind, memory, monkeypatch):
     assert split.rows.tolist() == whole.rows.tolist() == want.rows.tolist()
 
 
-def test_the_shared_pass_is_taken_and_serves_nearly_all(small_blocks, monkeypatch):
-    served = []
-    original = sweep._Pool.direct
+@pytest.mark.parametrize("precision", ["int8", "bfloat16", "float32"])
+def test_the_shared_pass_is_taken_and_serves_nearly_all(small_blocks, precision, monkeypatch):
+    again = []
+    original = OperandPool.completed
 
-    def watched(self, request, k, counts, only=None):
-        served.append((len(request.candidates), len(request.queries) if only is None else len(only)))
-        return original(self, request, k, counts, only)
+    def watched(self, request, k, query, candidate, left, counts):
+        again.append(len(left))
+        return original(self, request, k, query, candidate, left, counts)
 
-    monkeypatch.setattr(sweep._Pool, "direct", watched)
+    monkeypatch.setattr(OperandPool, "completed", watched)
     rows = FeatureRows(made("gauss", count=4000, dimension=24))
     requests = requests_of(4000, seed=2)
-    sweep.search(rows, requests, 5, np.arange(4000), Options(), Counts())
-    again = sum(number for size, number in served if size > 400)
-    assert again < 0.1 * sum(len(request.queries) for request in requests)
+    sweep.search(rows, requests, 5, np.arange(4000), Options(precision=precision), Counts())
+    assert again
+    assert sum(again) < 0.1 * sum(len(request.queries) for request in requests)
 
 
 def test_little_memory_changes_no_bit(small_blocks):
@@ -146,7 +149,7 @@ def always_shared(monkeypatch):
 
 
 @pytest.mark.parametrize("memory", [2**20, 2**30])
-@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+@pytest.mark.parametrize("precision", ["int8", "bfloat16", "float32"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_drawn_sets_equal_each_request_alone(
     small_blocks, always_shared, kind, precision, memory, number_of_threads, monkeypatch
@@ -179,7 +182,7 @@ def test_any_requests_equal_each_alone(seed):
         excluded = np.nonzero(rng.random((len(queries), len(candidates))) < 0.03)
         requests.append(Request(queries, candidates, excluded))
         ks.append(int(rng.choice([1, 3, 5, 70])))
-    options = Options(precision=str(rng.choice(["bfloat16", "float32", "float64"])))
+    options = Options(precision=str(rng.choice(["int8", "bfloat16", "float32", "float64"])))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "_SAVED", int(rng.choice([-(10**9), 0])))
         patch.setattr(sweep, "_WORTH", 0)

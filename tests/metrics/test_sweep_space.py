@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from candor_monai.metrics import whole_numbers
 from candor_monai.metrics.neighbours import lower_bound, upper_bound
 from candor_monai.metrics.similarity import FeatureRows
 from candor_monai.metrics.sweep_space import SweepSpace, choose_precision
 
-PRECISIONS = ["bfloat16", "float32", "float64"]
+PRECISIONS = ["int8", "bfloat16", "float32", "float64"]
 
 
 def made(kind: str, count: int = 160, dimension: int = 48) -> np.ndarray:
@@ -86,7 +87,9 @@ def test_the_bound_holds(kind, precision):
         assert (upper_bound(space, stored, error) >= truth - 1e-15).all()
 
 
-@pytest.mark.parametrize(("precision", "most"), [("bfloat16", 0.02), ("float32", 2e-4), ("float64", 1e-11)])
+@pytest.mark.parametrize(
+    ("precision", "most"), [("int8", 0.05), ("bfloat16", 0.02), ("float32", 2e-4), ("float64", 1e-11)]
+)
 def test_the_bound_is_worth_having(precision, most):
     stored, _, error, space = deviations(made("gauss", dimension=768), precision)
     width = upper_bound(space, stored, error) - lower_bound(space, stored, error)
@@ -100,10 +103,36 @@ def test_centring_narrows_the_bound_of_a_cone():
     assert narrow.max() < wide.max() / 50
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bound_of_whole_numbers_holds_without_fast_products(kind, monkeypatch):
+    monkeypatch.setattr(whole_numbers, "has_fast_products", bool)
+    stored, truth, error, space = deviations(made(kind), "int8")
+    assert (lower_bound(space, stored, error) <= truth + 1e-15).all()
+    assert (upper_bound(space, stored, error) >= truth - 1e-15).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shifts_are_what_scores_lack(kind):
+    features = made(kind)
+    space = SweepSpace(FeatureRows(features), np.arange(len(features)), "float32")
+    exact = [exact_shift(features[query], space.centre) for query in range(20)]
+    assert np.abs(space.shifts(np.arange(20)) - exact).max() < 1e-11
+
+
+def test_parts_of_an_operand_are_its_rows():
+    rows = FeatureRows(made("gauss"))
+    space = SweepSpace(rows, np.arange(160), "int8")
+    whole, some = space.candidates(np.arange(160)), np.array([3, 9, 4])
+    for part, members in ((whole.take(some), some), (whole.part(slice(5, 9)), np.arange(5, 9))):
+        own = space.candidates(members)
+        assert all((getattr(part, name) == getattr(own, name)).all() for name in vars(own))
+
+
 def test_precision_by_name():
     assert choose_precision("float64") == "float64"
     assert choose_precision("float32") == "float32"
     assert choose_precision("auto") in ("bfloat16", "float32")
+    assert choose_precision("int8") == "int8"
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
