@@ -15,7 +15,7 @@ from .neighbours import Counts, Request
 from .options import Options
 from .score_tables import batches, union
 from .similarity import FeatureRows
-from .space_choice import chosen_space
+from .space_choice import IN_TABLES, chosen_space
 from .workers import in_workers
 
 # Images that are left to the slow way and go it together.
@@ -42,7 +42,8 @@ def nearest_means(
         return means
     candidates = union([side.candidates for side in sides], len(rows))
     images = union([side.queries for side in sides], len(rows))
-    space = chosen_space(rows, candidates, images, options.precision)
+    undecided = IN_TABLES * sum(len(side.queries) for side in sides)
+    space = chosen_space(rows, candidates, images, options.precision, undecided)
     for places in batches(sides, len(rows), space.row_bytes, options.memory_bytes // 2):
         batch = Batch(rows, space, [sides[place] for place in places], options, torch.get_num_threads())
         slow: list[list[np.ndarray]] = [[] for _ in places]

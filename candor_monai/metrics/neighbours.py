@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from .score_scan import group_peaks, opened_groups, places_above
 from .similarity import FeatureRows
 from .sweep_space import Operand, SweepSpace, choose_precision
 from .workers import in_workers
@@ -307,6 +308,8 @@ class Scores:
         space.write_scores(part, queries, scores[:members])
         self.ordered = space.dtype != torch.bfloat16
         self.table = (scores if self.ordered else scores.view(torch.int16)).numpy()
+        #: Rows of the groups of candidates, shape (groups, size of a group).
+        self.groups = np.arange(padded).reshape(-1, GROUP)
         self._members = members
         self._excluded = excluded
         self._leave_out()
@@ -325,7 +328,7 @@ class Scores:
 
     def peaks(self) -> np.ndarray:
         """The largest of every group of candidates, shape (groups, queries)."""
-        return self.table.reshape(-1, GROUP, self.table.shape[1]).max(axis=1)
+        return group_peaks(self.table, self.groups)
 
     def values(self, numbers: np.ndarray) -> np.ndarray:
         """Numbers of the table as float64; what was left out is -inf."""
@@ -400,13 +403,12 @@ def _above(
     crowded = hit.sum(axis=0) > crowd(k)
     if crowded.any():
         long |= crowded
-        hit &= ~crowded
-    group, query = np.divmod(np.flatnonzero(hit), len(limit))
+        limit[crowded] = greatest_score(scores.dtype)
     if len(peaks) == len(scores.table):
-        return query, group, scores.values(peaks[group, query])
-    inside = scores.table.reshape(len(peaks), GROUP, len(limit))[group, :, query]
-    which, member = np.nonzero(inside >= limit[query][:, None])
-    return query[which], group[which] * GROUP + member, scores.values(inside[which, member])
+        member, query = places_above(scores.table, limit)
+        return query, member, scores.values(scores.table[member, query])
+    member, query, value = opened_groups(scores.table, peaks, scores.groups, limit)
+    return query, member, scores.values(value)
 
 
 def _peaks_and_limit(

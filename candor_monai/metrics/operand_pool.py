@@ -11,17 +11,34 @@ from .neighbours import Counts, Request, Shortlist
 from .options import Options
 from .score_tables import batches, union
 from .similarity import FeatureRows
-from .space_choice import chosen_space
+from .space_choice import IN_PASS, IN_TABLES, chosen_space
 from .sweep_space import Operand
+
+# Fewer candidates than this are never worth a shared pass.
+MANY = 16384
+# Neighbours for which the costs of :mod:`.space_choice` hold.
+_USUAL = 5
 
 
 class OperandPool:
     """Operands of a group: every query once, and every candidate once where the memory allows."""
 
-    def __init__(self, rows: FeatureRows, requests: Sequence[Request], members: np.ndarray, options: Options) -> None:
+    def __init__(
+        self,
+        rows: FeatureRows,
+        requests: Sequence[Request],
+        ks: Sequence[int],
+        members: np.ndarray,
+        options: Options,
+    ) -> None:
         self.rows, self.options, self.members = rows, options, members
         asked = union([request.queries for request in requests], len(rows))
-        self.space = chosen_space(rows, self.members, asked, options.precision)
+        each = IN_PASS if max(len(request.candidates) for request in requests) >= MANY else IN_TABLES
+        # More of a query is left undecided the further down its neighbours are looked for.
+        undecided = each * sum(
+            len(request.queries) * max(1.0, k / _USUAL) for request, k in zip(requests, ks, strict=True)
+        )
+        self.space = chosen_space(rows, self.members, asked, options.precision, undecided)
         self.row_bytes = self.space.row_bytes
         size = len(self.members) * self.row_bytes
         #: Whether every candidate's operand is made once and kept.

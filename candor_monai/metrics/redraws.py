@@ -22,9 +22,9 @@ from .keyed_hash import stable_fraction
 from .listed_draws import copy_listed, count_listed, leave_out_last, read_margins, set_lane
 from .neighbours import Neighbours, Request
 from .observations import Observations
+from .operand_pool import MANY
 from .options import Options
 from .score_tables import union
-from .sweep import MANY
 from .workers import in_workers
 
 #: Answers requests: (requests, number of neighbours of each) -> neighbours.

@@ -14,9 +14,14 @@ _WORTH = 2**22
 _QUERIES, _CANDIDATES, _NEAREST = 64, 2048, 5
 # Of three quarters of the queries, at most so many candidates may be within the bound of the nearest.
 _UNDECIDED = 128
+#: Products of two elements that take as long as what whole numbers leave undecided of a query in one request: where
+#: requests are looked at in tables, and where they pick from a pass that keeps little of each query.
+IN_TABLES, IN_PASS = 1e6, 7e6
 
 
-def chosen_space(rows: FeatureRows, members: np.ndarray, queries: np.ndarray, precision: str) -> SweepSpace:
+def chosen_space(
+    rows: FeatureRows, members: np.ndarray, queries: np.ndarray, precision: str, undecided: float = 0.0
+) -> SweepSpace:
     """The space of a sweep; whichever it is, it changes the time and not a bit of a result.
 
     Args:
@@ -26,10 +31,13 @@ def chosen_space(rows: FeatureRows, members: np.ndarray, queries: np.ndarray, pr
         precision: ``"auto"`` tries whole numbers on a sample of both, where the processor multiplies them fast; others
             are taken as they are, if the machine keeps within their bound. Rows of more than 131,072 elements are not
             made whole numbers.
+        undecided: what whole numbers would leave undecided in all requests, in products of two elements.
     """
     if rows.dimension > whole_numbers.MOST_COLUMNS:
         precision = "float32" if precision in ("auto", "int8") else precision
-    if precision == "auto" and len(members) * len(queries) >= _WORTH and whole_numbers.has_fast_products():
+    pairs = len(members) * len(queries)
+    worth = pairs >= _WORTH and pairs * rows.dimension >= undecided
+    if precision == "auto" and worth and whole_numbers.has_fast_products():
         whole = SweepSpace(rows, members, choose_precision("int8"))
         if whole.is_coarse and _leaves_few(whole, members, queries):
             return whole

@@ -16,15 +16,13 @@ import torch
 
 from . import neighbours as nb
 from .neighbours import Counts, Neighbours, Request, Shortlist
-from .operand_pool import OperandPool
+from .operand_pool import MANY, OperandPool
 from .options import Options
 from .score_tables import ScoreTables, union
 from .shared_pass import shared_pass
 from .similarity import FeatureRows
 from .table_lists import table_lists
 
-# Fewer candidates than this are never worth a shared pass.
-MANY = 16384
 # A request must hold at least this share of the group, or too few of the kept candidates are its own.
 _SHARE = 0.1
 # With more neighbours than this of so many candidates, what would be kept for all requests is too much.
@@ -61,7 +59,7 @@ def search(
     members = union([request.candidates for request in requests], len(rows))
     if sum(len(request.queries) * len(request.candidates) for request in requests) <= _FEW_PAIRS * len(members):
         return nb.settle_together(rows, requests, [_every_pair(request) for request in requests], ks, order, counts)
-    pool = OperandPool(rows, requests, members, options)
+    pool = OperandPool(rows, requests, ks, members, options)
     listed: list[Shortlist | None] = [None] * len(requests)
     shared = _worth_sharing(requests, ks, len(rows))
     if shared:
