@@ -287,7 +287,8 @@ class Block:
             stored = length + residual
             common = error - (residual * side.length + stored * side.residual) + 1e-12
             by_column = np.zeros((3, width))
-            by_column[:, own] = residual, stored, nb.lower_bound(space, nb.raw_values(kth), error) - common
+            reached = nb.lower_bound(space, np.where(served, kth, 0), error)
+            by_column[:, own] = residual, stored, reached - common
             keep = in_reach(member, column, score, operand.length, operand.residual, by_column)
             member, column, score = member[keep], column[keep], score[keep]
         target = np.full(width, -1)
