@@ -59,7 +59,8 @@ class Options:
         weights: severity weight of each finding for the pooled task level, positive; None: unweighted.
         pool_missing: pool over the parts that are there when others are missing.
         precision: of the sweep that preselects; it changes the time, not a bit of a result. ``"auto"``: whole numbers
-            of 8 bits (``"int8"``) where they save time, else bfloat16 where the processor has units for it, else float32.
+            of 8 bits (``"int8"``) where they save time, else bfloat16 where the processor has units for it, else
+            float32.
 
     Raises:
         ValueError: an option is out of range.
