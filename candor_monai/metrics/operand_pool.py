@@ -12,7 +12,7 @@ from .options import Options
 from .score_tables import batches, union
 from .similarity import FeatureRows
 from .space_choice import IN_PASS, IN_TABLES, chosen_space
-from .sweep_space import Operand
+from .sweep_space import Operand, SweepSpace
 
 # Fewer candidates than this are never worth a shared pass.
 MANY = 16384
@@ -71,10 +71,7 @@ class OperandPool:
 
     def direct(self, request: Request, k: int, counts: Counts) -> Shortlist:
         """Shortlist of a request from scores of its own."""
-        queries = self.queries(request.queries)
-        listed = nb.shortlist(
-            self.space, queries, request, k, counts, lambda start, stop: self.candidates(request.candidates[start:stop])
-        )
+        listed = self._scored(self.space, request, k, counts)
         if not len(listed.long) or not self.space.is_coarse:
             return listed
         return self.completed(request, k, listed.query, listed.candidate, listed.long, counts)
@@ -85,17 +82,17 @@ class OperandPool:
         """The shortlist of a request, given the pairs of some queries; those left are scored in the finer space."""
         long = np.empty(0, np.int64)
         if len(left):
-            own = request.of_queries(left)
-            space = self.space.finer()
-            if space is self.space:
-                queries = self.queries(own.queries)
-                again = nb.shortlist(
-                    space, queries, own, k, counts, lambda start, stop: self.candidates(own.candidates[start:stop])
-                )
-            else:
-                again = nb.shortlist(space, space.queries(own.queries), own, k, counts)
+            again = self._scored(self.space.finer(), request.of_queries(left), k, counts)
             query = np.concatenate([query, left[again.query]])
             candidate = np.concatenate([candidate, again.candidate])
             long = left[again.long]
         by = np.argsort(query, kind="stable")
         return Shortlist(query[by], candidate[by], long)
+
+    def _scored(self, space: SweepSpace, request: Request, k: int, counts: Counts) -> Shortlist:
+        if space is not self.space:
+            return nb.shortlist(space, space.queries(request.queries), request, k, counts)
+        queries, candidates = self.queries(request.queries), request.candidates
+        return nb.shortlist(
+            space, queries, request, k, counts, lambda start, stop: self.candidates(candidates[start:stop])
+        )

@@ -56,7 +56,7 @@ def shared_pass(
     """
     work = _Pass(pool, many, few)
     if pool.keeps:
-        pool.candidates(work.members)  # made here, by all threads
+        pool.candidates(work.members[:1])  # all are made here, by all threads
         done = list(in_workers(work.of_chunk, work.chunks(torch.get_num_threads())))
     else:
         done = [work.of_chunk(chunk) for chunk in work.chunks(1)]
@@ -93,12 +93,12 @@ class _Pass:
         self._asked = union([request.queries for request, _ in many], count)
         self._place_of_row = np.full(count, -1)
         self._place_of_row[self.members] = np.arange(len(self.members))
-        self._wants = [_wanted(k, len(request.candidates), len(self.members)) for request, k in many]
+        wants = [_wanted(k, len(request.candidates), len(self.members)) for request, k in many]
         # Short lists are picked from what is above a limit of their own, not from all that long ones need.
-        most = max(self._wants)
-        fewer = max((want for want in self._wants if 4 * want < most), default=most)
+        most = max(wants)
+        fewer = max((want for want in wants if 4 * want < most), default=most)
         ranks = [k / len(request.candidates) * len(self.members) for request, k in many]
-        self._level = [int(fewer < want) for want in self._wants]
+        self._level = [int(fewer < want) for want in wants]
         #: Members to keep, and the deepest rank of a k-th neighbour among them, of short lists and of long ones.
         self._levels = [
             (want, max(rank for rank, level in zip(ranks, self._level, strict=True) if level == number))
@@ -117,8 +117,8 @@ class _Pass:
         readers = [PassReader(pool.space, request, k, self._place_of_row, chunk) for request, k in self._few]
         queries = pool.queries(chunk)
         *higher, limit = self._limits(queries, counts)
-        kept = [_keep(pool, self.members, queries, limit, _MANY_TIMES * self._levels[-1][0], readers, counts)]
-        kept = [*(kept[0].above(nb.raw_values(limit)) for limit in higher), *kept]
+        lowest = _keep(pool, self.members, queries, limit, _MANY_TIMES * self._levels[-1][0], readers, counts)
+        kept = [*(lowest.above(nb.raw_values(one)) for one in higher), lowest]
         needed = np.full(len(chunk), np.inf)
         picked = [
             _pick(pool.space, request, self._place_of_row, self.members, chunk, kept[level], k, needed)

@@ -110,8 +110,8 @@ class SweepSpace:
     Args:
         rows: the features.
         members: rows whose mean (of at most 4,096 of them) is the centre; it changes the time only.
-        centre: to use instead, shape (d,), float32.
         precision: ``"int8"`` (whole numbers), ``"bfloat16"``, ``"float32"`` or ``"float64"``.
+        centre: to use instead of that mean, shape (d,), float32.
     """
 
     def __init__(
@@ -167,8 +167,8 @@ class SweepSpace:
     def write_scores(self, candidates: Operand, queries: Operand, out: torch.Tensor) -> None:
         """Write scores into room for them, or the first rows of it."""
         if self.precision == "int8":
-            ours, theirs = candidates, queries
-            whole_numbers.write_products(ours.matrix, ours.scale, ours.bias, theirs.matrix, theirs.scale, out)
+            of_candidates = candidates.matrix, candidates.scale, candidates.bias
+            whole_numbers.write_products(*of_candidates, queries.matrix, queries.scale, out)
         else:
             torch.mm(candidates.matrix, queries.matrix.T, out=out)
 

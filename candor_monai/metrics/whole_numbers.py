@@ -24,7 +24,9 @@ MOST_COLUMNS = 131_072
 _COLUMNS = 64
 # float32 adds up so many products without an error.
 _EXACT_COLUMNS = 1024
+# Candidates that a thread turns into scores are a multiple of this.
 _ROWS = 64
+# Elements of a row that are mixed with others of their kind first, which processors do many at a time.
 _APART = 16
 # Below this a row counts as zero, and all of it as what was left out.
 _LEAST = 1e-30
@@ -128,7 +130,7 @@ def _product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None
         return
     out.zero_()
     for some, others in zip(left.split(_EXACT_COLUMNS, dim=1), right.split(_EXACT_COLUMNS, dim=1), strict=True):
-        out += torch.mm(some.double(), others.double().T).to(torch.int32)
+        out += torch.mm(some.float(), others.float().T).to(torch.int32)
 
 
 def _block(dimension: int) -> int:
