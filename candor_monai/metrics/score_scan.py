@@ -80,7 +80,7 @@ def opened_groups(
     >>> table = np.array([[1, 5], [7, 2], [0, 3]])
     >>> found = opened_groups(table, np.array([[7, 5]]), np.array([[0, 1, 2]]), np.array([6, 3]))
     >>> [column.tolist() for column in found]
-    [[1, 0, 2], [0, 1, 1], [7, 5, 3]]
+    [[0, 1, 2], [1, 0, 1], [5, 7, 3]]
     """
     flat, width = lines(table)
     place = _opened(flat, width, np.ascontiguousarray(peaks).ravel(), groups, np.ascontiguousarray(limit, table.dtype))
