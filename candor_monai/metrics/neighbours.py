@@ -7,7 +7,7 @@ depend on the precision, the blocks or the threads of the preselection, which on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 
 from .score_scan import group_peaks, opened_groups, places_above
 from .similarity import FeatureRows
-from .sweep_space import Operand, SweepSpace, choose_precision
+from .sweep_space import Operand, SweepSpace, choose_precision, raw_numbers
 from .workers import in_workers
 
 # A query with more candidates than this inside the error bound is settled by the float64 way.
@@ -94,7 +94,9 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         """Both together."""
-        return Counts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+        both = replace(self)
+        both.add(other)
+        return both
 
 
 @dataclass(frozen=True)
@@ -307,7 +309,7 @@ class Scores:
         scores = space.room(padded, len(queries))
         space.write_scores(part, queries, scores[:members])
         self.ordered = space.dtype != torch.bfloat16
-        self.table = (scores if self.ordered else scores.view(torch.int16)).numpy()
+        self.table = raw_numbers(scores)
         #: Rows of the groups of candidates, shape (groups, size of a group).
         self.groups = np.arange(padded).reshape(-1, GROUP)
         self._members = members

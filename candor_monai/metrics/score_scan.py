@@ -88,29 +88,6 @@ def opened_groups(
     return member, place - member * width, flat[place]
 
 
-def in_reach(
-    member: np.ndarray,
-    query: np.ndarray,
-    score: np.ndarray,
-    length: np.ndarray,
-    residual: np.ndarray,
-    of_query: np.ndarray,
-) -> np.ndarray:
-    """Places of pairs whose score, with what their own candidate adds to its bound, reaches a floor.
-
-    Args:
-        member: candidate of each pair, shape (S,), int64.
-        query: of each pair, shape (S,), int64.
-        score: of each pair, shape (S,), float32.
-        length, residual: of each candidate, float64.
-        of_query: residual, ‖row of the matrix‖ and floor of each query, shape (3, queries), float64.
-
-    Returns:
-        where score + residual_q·length_c + ‖row‖_q·residual_c ≥ floor_q, int64, ascending.
-    """
-    return _in_reach(member, query, score, length, residual, *of_query)
-
-
 def taken(table: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """``table[np.ix_(rows, columns)]`` of a table whose rows may lie apart.
 
@@ -150,16 +127,23 @@ def _places_above(flat: np.ndarray, rows: int, width: int, limit: np.ndarray) ->
             for step in range(_TOGETHER):
                 hit = hit | (line[first + step] >= limit[first + step])
             reached[block] = hit
-        if found + columns > len(out):
-            longer = np.empty(2 * len(out) + columns, np.int64)
-            longer[:found] = out[:found]
-            out = longer
+        out = _with_room(out, found, columns)
         for block in range(blocks):
             if reached[block]:
                 for column in range(block * _TOGETHER, min((block + 1) * _TOGETHER, columns)):
                     out[found] = row * width + column
                     found += line[column] >= limit[column]
     return out[:found]
+
+
+@compiled
+def _with_room(out: np.ndarray, found: int, more: int) -> np.ndarray:
+    """An array that begins as ``out`` does and has room for so many more."""
+    if found + more <= len(out):
+        return out
+    longer = np.empty(2 * len(out) + more, np.int64)
+    longer[:found] = out[:found]
+    return longer
 
 
 @compiled
@@ -189,10 +173,7 @@ def _opened(flat: np.ndarray, width: int, peaks: np.ndarray, groups: np.ndarray,
         for column in range(columns):  # no branch that a processor could guess wrong
             some[number] = column
             number += line[column] >= limit[column]
-        if found + number * size > len(out):
-            longer = np.empty(2 * len(out) + number * size, np.int64)
-            longer[:found] = out[:found]
-            out = longer
+        out = _with_room(out, found, number * size)
         for member in range(size):
             start = groups[group, member] * width
             for at in range(number):
@@ -203,7 +184,7 @@ def _opened(flat: np.ndarray, width: int, peaks: np.ndarray, groups: np.ndarray,
 
 
 @compiled
-def _in_reach(
+def in_reach(
     member: np.ndarray,
     query: np.ndarray,
     score: np.ndarray,
@@ -213,6 +194,18 @@ def _in_reach(
     stored: np.ndarray,
     floor: np.ndarray,
 ) -> np.ndarray:
+    """Places of pairs whose score, with what their own candidate adds to its bound, reaches a floor.
+
+    Args:
+        member: candidate of each pair, shape (S,), int64.
+        query: of each pair, shape (S,), int64.
+        score: of each pair, shape (S,), float32.
+        length, residual: of each candidate, float64.
+        own_residual, stored, floor: residual, ‖row of the matrix‖ and floor of each query, float64.
+
+    Returns:
+        where score + own_residual·length + stored·residual ≥ floor, int64, ascending.
+    """
     out = np.empty(len(member), np.int64)
     found = 0
     for pair in range(len(member)):

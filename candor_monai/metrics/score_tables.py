@@ -17,7 +17,7 @@ import torch
 from . import neighbours as nb
 from .neighbours import Request
 from .score_scan import group_peaks, in_reach, opened_groups
-from .sweep_space import Operand, SweepSpace
+from .sweep_space import Operand, SweepSpace, raw_numbers
 
 # Queries of a block: its scores are looked at by all requests while they are in a cache.
 _QUERIES = 512
@@ -179,7 +179,7 @@ class ScoreTables:
         length = len(self.members) + 1
         scores = self._buffer("scores", length * self.width)[: length * len(rows)].view(length, len(rows))
         self.space.write_scores(self.operand, queries, scores[:-1])
-        table = (scores.view(torch.int16) if scores.dtype == torch.bfloat16 else scores).numpy()
+        table = raw_numbers(scores)
         table[-1] = nb.least_score(table.dtype)
         return Block(self, start, rows, queries, table)
 
@@ -187,8 +187,7 @@ class ScoreTables:
         """Some columns of a table, in a buffer of this thread."""
         size = len(table) * len(there)
         buffer = self._buffer("columns", int(len(table) * _COLUMNS * self.width) + 1)
-        bits = buffer.view(torch.int16) if buffer.dtype == torch.bfloat16 else buffer
-        out = bits.numpy()[:size].reshape(len(table), len(there))
+        out = raw_numbers(buffer)[:size].reshape(len(table), len(there))
         if there[-1] - there[0] == len(there) - 1:
             np.copyto(out, table[:, there[0] : there[-1] + 1])
         else:
@@ -286,10 +285,10 @@ class Block:
             # Of each pair's own bound only what its candidate's length and residual make of it.
             stored = length + residual
             common = error - (residual * side.length + stored * side.residual) + 1e-12
-            by_column = np.zeros((3, width))
+            by_column = np.zeros((3, width))  # residual, ‖row of the matrix‖ and floor
             reached = nb.lower_bound(space, np.where(served, kth, 0), error)
             by_column[:, own] = residual, stored, reached - common
-            keep = in_reach(member, column, score, operand.length, operand.residual, by_column)
+            keep = in_reach(member, column, score, operand.length, operand.residual, *by_column)
             member, column, score = member[keep], column[keep], score[keep]
         target = np.full(width, -1)
         target[own] = np.arange(len(own))

@@ -17,9 +17,9 @@ from . import neighbours as nb
 from .neighbours import Counts, Request, Shortlist
 from .operand_pool import OperandPool
 from .pass_reader import PassReader
-from .score_scan import places_above
+from .score_scan import group_peaks, places_above
 from .score_tables import union
-from .sweep_space import Operand, SweepSpace
+from .sweep_space import Operand, SweepSpace, raw_numbers
 from .workers import in_workers
 
 _PART = 4096
@@ -265,18 +265,14 @@ def _keep(
 
 
 def _raw_scores(space: SweepSpace, part: Operand, queries: Operand, scores: torch.Tensor) -> np.ndarray:
-    scores = scores[: len(part)]
-    space.write_scores(part, queries, scores)
-    return (scores.view(torch.int16) if scores.dtype == torch.bfloat16 else scores).numpy()
+    space.write_scores(part, queries, scores[: len(part)])
+    return raw_numbers(scores[: len(part)])
 
 
 def _peaks(table: np.ndarray) -> np.ndarray:
     """The largest of every 16 candidates, shape (groups, queries)."""
-    whole = len(table) // nb.GROUP
-    peaks = table[: whole * nb.GROUP].reshape(whole, nb.GROUP, table.shape[1]).max(axis=1)
-    if whole * nb.GROUP < len(table):
-        peaks = np.concatenate([peaks, table[whole * nb.GROUP :].max(axis=0, keepdims=True)])
-    return peaks
+    padded = -(-len(table) // nb.GROUP) * nb.GROUP
+    return group_peaks(table, np.minimum(np.arange(padded), len(table) - 1).reshape(-1, nb.GROUP))
 
 
 def _pick(

@@ -2,8 +2,8 @@
 
 Requests with few candidates (drawn sets, rare labels) are scored directly, or in tables of their union where that is
 fewer pairs than they are together (:mod:`.score_tables`). Those with many (every positive, every
-negative of a group) share one pass over the group: of each query, every candidate above a score limit is kept with
-its label bits, and each request picks its own from those. Where they do not suffice by the error bound, the request
+negative of a group) share one pass over the group (:mod:`.shared_pass`): of each query, every candidate above a score
+limit is kept, and each request picks its own from those. Where they do not suffice by the error bound, the request
 is scored directly for that query. So the pass, like all scores, decides the time and not a bit of a result.
 """
 

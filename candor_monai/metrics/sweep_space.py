@@ -99,7 +99,7 @@ class Operand:
         """The operand of some of the rows; a view where they follow each other."""
         if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
             return self.part(slice(int(rows[0]), int(rows[-1]) + 1))
-        taken = torch.from_numpy(_bits(self.matrix).take(rows, axis=0)).view(self.matrix.dtype)
+        taken = torch.from_numpy(raw_numbers(self.matrix).take(rows, axis=0)).view(self.matrix.dtype)
         of_whole = (column[rows] if len(column) else column for column in (self.scale, self.bias))
         return Operand(taken, self.length[rows], self.residual[rows], self.shift[rows], *of_whole)
 
@@ -220,7 +220,7 @@ class SweepSpace:
             matrix = torch.empty((count, whole_numbers.columns_of(dimension)), dtype=torch.int8)
         else:
             matrix = torch.empty((count, dimension + _EXTRA), dtype=self.dtype)
-        table = _bits(matrix)
+        table = raw_numbers(matrix)
         length, residual, shift = np.empty(count), np.zeros(count), np.zeros(count)
         scale, biases = (np.zeros(count if whole else 0, np.float32) for _ in range(2))
 
@@ -229,19 +229,19 @@ class SweepSpace:
                 there = slice(start, min(start + _ROWS, span[1]))
                 offset = self._offset(members[there])
                 length[there] = _lengths(offset)
-                bias = np.einsum("ij,j->i", offset, self.centre.astype(offset.dtype)) if candidate else None
-                if bias is not None:
+                if candidate:
+                    bias = np.einsum("ij,j->i", offset, self.centre.astype(offset.dtype))
                     shift[there] = np.abs(bias)
-                if whole:
-                    if bias is not None:
+                    if whole:
                         biases[there] = bias
+                    else:
+                        self._split(bias, table[there, dimension:])
+                elif not whole:
+                    table[there, dimension:] = self._rounded(np.ones((1, 1), offset.dtype))
+                if whole:
                     whole_numbers.write_rounded(offset, table[there], scale[there])
                     residual[there] = _lengths(offset)
                     continue
-                if bias is not None:
-                    self._split(bias, table[there, dimension:])
-                else:
-                    table[there, dimension:] = self._rounded(np.ones((1, 1), offset.dtype))
                 table[there, :dimension] = bits = self._rounded(offset)
                 if self.precision == "bfloat16":
                     residual[there] = _lengths(np.subtract(offset, _single(bits), out=offset))
@@ -302,8 +302,8 @@ def _mean(rows: FeatureRows, members: np.ndarray) -> np.ndarray:
     return (total / max(len(sample), 1)).astype(np.float32)
 
 
-def _bits(matrix: torch.Tensor) -> np.ndarray:
-    """A NumPy view of a matrix: the bits of bfloat16 as int16."""
+def raw_numbers(matrix: torch.Tensor) -> np.ndarray:
+    """A NumPy view of a matrix or of scores: the bits of bfloat16 as int16."""
     return (matrix.view(torch.int16) if matrix.dtype == torch.bfloat16 else matrix).numpy()
 
 

@@ -91,7 +91,7 @@ def test_in_reach_equals_numpy():
     score = rng.standard_normal(500).astype(np.float32)
     length, residual = rng.random((2, 30))
     of_query = rng.random((3, 7))
-    found = in_reach(member, query, score, length, residual, of_query)
+    found = in_reach(member, query, score, length, residual, *of_query)
     reach = score + (of_query[0, query] * length[member] + of_query[1, query] * residual[member]) * (1 + 2e-6)
     assert 0 < len(found) < 500
     assert found.tolist() == np.flatnonzero(reach >= of_query[2, query]).tolist()

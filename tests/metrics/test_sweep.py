@@ -82,19 +82,30 @@ def test_sets_larger_than_a_part_change_no_bit(kind, memory, monkeypatch):
 
 @pytest.mark.parametrize("precision", ["int8", "bfloat16", "float32"])
 def test_the_shared_pass_is_taken_and_serves_nearly_all(small_blocks, precision, monkeypatch):
-    again = []
-    original = OperandPool.completed
+    passes, served = [], []
+    shared, direct, completed = sweep.shared_pass, OperandPool.direct, OperandPool.completed
 
-    def watched(self, request, k, query, candidate, left, counts):
-        again.append(len(left))
-        return original(self, request, k, query, candidate, left, counts)
+    def watched_pass(pool, many, few, counts):
+        passes.append(len(many))
+        return shared(pool, many, few, counts)
 
-    monkeypatch.setattr(OperandPool, "completed", watched)
+    def watched_direct(self, request, k, counts):
+        served.append((len(request.candidates), len(request.queries)))
+        return direct(self, request, k, counts)
+
+    def watched_completed(self, request, k, query, candidate, left, counts):
+        served.append((len(request.candidates), len(left)))
+        return completed(self, request, k, query, candidate, left, counts)
+
+    monkeypatch.setattr(sweep, "shared_pass", watched_pass)
+    monkeypatch.setattr(OperandPool, "direct", watched_direct)
+    monkeypatch.setattr(OperandPool, "completed", watched_completed)
     rows = FeatureRows(made("gauss", count=4000, dimension=24))
     requests = requests_of(4000, seed=2)
     sweep.search(rows, requests, 5, np.arange(4000), Options(precision=precision), Counts())
-    assert again
-    assert sum(again) < 0.1 * sum(len(request.queries) for request in requests)
+    assert passes
+    again = sum(number for size, number in served if size > 400)
+    assert again < 0.1 * sum(len(request.queries) for request in requests)
 
 
 def test_little_memory_changes_no_bit(small_blocks):
