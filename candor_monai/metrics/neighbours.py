@@ -27,6 +27,8 @@ _PART = 16384
 FEW = 64
 # Places of a table that is sorted at once.
 _TABLE = 2**20
+# Pairs that are held before those that later candidates have ruled out are left out.
+_HELD = 2**21
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,7 @@ def shortlist(
     """
     total = len(request.candidates)
     pieces: list[_Piece] = []
+    most = _HELD
     floor = np.full(len(queries), -np.inf)
     long = np.zeros(len(queries), bool)
     excluded = _sorted_by_candidate(request.excluded)
@@ -189,7 +192,13 @@ def shortlist(
         look = partial(_piece, space, part, start, queries, out, error, k, floor, long)
         pieces += in_workers(look, blocks) if len(blocks) > 1 else map(look, blocks)
         counts.scored += (stop - start) * len(queries)
-    return _trim(space, pieces, floor, k, long)
+        if sum(len(piece[0]) for piece in pieces) > most:
+            pieces = [_trimmed(space, pieces, floor, k, long)]
+            most = max(most, 2 * len(pieces[0][0]))
+    if not pieces:
+        return Shortlist(np.empty(0, np.int64), np.empty(0, np.int64), np.flatnonzero(long))
+    query, candidate, *_ = _trimmed(space, pieces, floor, k, long)
+    return Shortlist(query, candidate, np.flatnonzero(long))
 
 
 #: (query, candidate, value, error) of scores that may be among the k largest.
@@ -442,26 +451,28 @@ def greatest_score(dtype: np.dtype) -> float | int:
     return int(np.iinfo(dtype).max) if dtype.kind == "i" else np.inf
 
 
-def _trim(space: SweepSpace, pieces: list[_Piece], floor: np.ndarray, k: int, long: np.ndarray) -> Shortlist:
-    """Keep what may be among the k nearest over all parts, of which ``floor`` is a lower bound of the k-th."""
-    count = len(floor)
-    if not pieces:
-        return Shortlist(np.empty(0, np.int64), np.empty(0, np.int64), np.flatnonzero(long))
+def _trimmed(space: SweepSpace, pieces: list[_Piece], floor: np.ndarray, k: int, long: np.ndarray) -> _Piece:
+    """What may be among the k nearest over all parts so far, by query; ``floor`` and ``long`` are updated.
+
+    Args:
+        space: of the scores.
+        pieces: of the parts, at least one.
+        floor: lower bound of the k-th of each query.
+        k: neighbours.
+        long: queries with too many, of which nothing is kept.
+    """
     query, candidate, value, error = (np.concatenate(column) for column in zip(*pieces, strict=True))
     keep = ~long[query] & (value > -np.inf) & (upper_bound(space, value, error) >= floor[query])
     query, candidate, value, error = query[keep], candidate[keep], value[keep], error[keep]
     least = lower_bound(space, value, error)
     by = np.lexsort((-least, query))
     query, candidate, value, error, least = query[by], candidate[by], value[by], error[by], least[by]
-    floor = kth_floor(query, least, count, k)
+    np.maximum(floor, kth_floor(query, least, len(floor), k), out=floor)
     keep = upper_bound(space, value, error) >= floor[query]
-    query, candidate = query[keep], candidate[keep]
-    crowded = np.bincount(query, minlength=count) > crowd(k)
-    if crowded.any():
-        long = long | crowded
-        keep = ~crowded[query]
-        query, candidate = query[keep], candidate[keep]
-    return Shortlist(query, candidate, np.flatnonzero(long))
+    crowded = np.bincount(query[keep], minlength=len(floor)) > crowd(k)
+    long |= crowded
+    keep &= ~crowded[query]
+    return query[keep], candidate[keep], value[keep], error[keep]
 
 
 def kth_floor(query: np.ndarray, least: np.ndarray, count: int, k: int) -> np.ndarray:

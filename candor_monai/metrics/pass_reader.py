@@ -16,6 +16,9 @@ from .score_scan import places_above, taken
 from .score_tables import kth_floor
 from .sweep_space import SweepSpace
 
+#: (query, candidate, score) of what is held: numbers in the reader's lists, and scores that compare as numbers do.
+_Held = tuple[np.ndarray, np.ndarray, np.ndarray]
+
 
 class PassReader:
     """What a request holds of some of its queries.
@@ -37,6 +40,8 @@ class PassReader:
         #: Places of the chunk's queries in the request, and in the chunk.
         self.queries = np.flatnonzero(inside)
         self._columns = at[inside]
+        self._number_of_column = np.zeros(len(chunk), np.int64)
+        self._number_of_column[self._columns] = np.arange(len(self._columns))
         self._by = np.argsort(place_of_row[request.candidates], kind="stable")
         self._places = place_of_row[request.candidates][self._by]
         self._excluded = self._excluded_pairs(request)
@@ -44,7 +49,9 @@ class PassReader:
         self._floor = np.full(number, -np.inf)
         self._error = np.zeros(number)
         self._lost = np.zeros(number, bool)
-        self._held: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        #: The limit of each query, or None where it must be found anew.
+        self._reached: np.ndarray | None = None
+        self._held: list[_Held] = []
         self._number = self._seen = self._next = 0
 
     def read(self, table: np.ndarray, start: int, error: np.ndarray) -> None:
@@ -58,26 +65,49 @@ class PassReader:
         low, high = np.searchsorted(self._places, (start, start + len(table)))
         if low == high or not len(self.queries):
             return
-        self._error = error[self._columns]
         rows = self._places[low:high] - start
-        scores = taken(table, rows, self._columns)
-        if scores.dtype == np.int16:
-            nb.flip_negative(scores)
-        least = nb.least_score(scores.dtype)
-        first, last = np.searchsorted(self._excluded[1], (low, high))
-        scores[self._excluded[1][first:last] - low, self._excluded[0][first:last]] = least
-        if not self._held and high - low > self._k:
-            place = high - low - self._k
-            kth = np.partition(np.ascontiguousarray(scores.T), place, axis=1)[:, place]
-            known = kth > least
-            self._floor[known] = nb.lower_bound(self._space, _values(kth[known]), self._error[known])
-        member, query = places_above(scores, self._limit(scores.dtype))
-        self._held.append((query, low + member, scores[member, query]))
-        self._number += len(query)
+        error = error[self._columns]
+        if self._reached is None or not np.array_equal(error, self._error):
+            self._error = error  # of which the limit is made
+            self._reached = self._limit(table.dtype)
+        limit = self._reached
+        # bfloat16 bits compare as whole numbers only above zero.
+        quick = bool(self._held) and (table.dtype != np.int16 or bool((limit > 0).all()))
+        look = self._found_above if quick else self._found_apart
+        self._held.append(look(table, rows, int(low), limit))
+        self._number += len(self._held[-1][0])
         self._seen += int(high - low)
         if self._seen >= self._next or self._number > 2 * self._most * len(self.queries):
             self._shorten()
             self._next = 2 * self._seen
+
+    def _found_above(self, table: np.ndarray, rows: np.ndarray, low: int, limit: np.ndarray) -> _Held:
+        """What reaches the limit of its query in the request's rows of a table; ``low`` is the number of the first."""
+        of_columns = np.full(table.shape[1], nb.greatest_score(table.dtype), table.dtype)
+        of_columns[self._columns] = limit
+        row, column = places_above(table, of_columns, rows)
+        query, member = self._number_of_column[column], low + np.searchsorted(rows, row)
+        pair = member * len(self.queries) + query
+        keep = self._excluded[np.searchsorted(self._excluded, pair)] != pair
+        return query[keep], member[keep], table[row, column][keep]
+
+    def _found_apart(self, table: np.ndarray, rows: np.ndarray, low: int, limit: np.ndarray) -> _Held:
+        """The same from a copy of the request's scores, which also tells limits that are not known yet."""
+        scores = taken(table, rows, self._columns)
+        if scores.dtype == np.int16:
+            nb.flip_negative(scores)
+        least = nb.least_score(scores.dtype)
+        first, last = np.searchsorted(self._excluded, np.array((low, low + len(rows))) * len(self.queries))
+        member, query = np.divmod(self._excluded[first:last], len(self.queries))
+        scores[member - low, query] = least
+        if not self._held and len(rows) > self._k:
+            place = len(rows) - self._k
+            kth = np.partition(np.ascontiguousarray(scores.T), place, axis=1)[:, place]
+            known = kth > least
+            self._floor[known] = nb.lower_bound(self._space, _values(kth[known]), self._error[known])
+            self._reached = limit = self._limit(scores.dtype)
+        member, query = places_above(scores, limit)
+        return query, low + member, scores[member, query]
 
     def found(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(query, candidate) of what may be among the k nearest, as places in the request, and the queries lost.
@@ -106,6 +136,7 @@ class PassReader:
         self._held = [(query[stay], member[stay], score[stay])]
         self._number = int(stay.sum())
         np.maximum(self._floor, floor, out=self._floor)
+        self._reached = None
 
     def _limit(self, dtype: np.dtype) -> np.ndarray:
         """The least score that may reach the floor of its query, by the bound of the candidates so far."""
@@ -115,16 +146,15 @@ class PassReader:
         limit[self._lost] = nb.greatest_score(dtype)
         return limit
 
-    def _excluded_pairs(self, request: Request) -> tuple[np.ndarray, np.ndarray]:
-        """Excluded pairs of the chunk as (number in ``queries``, number in ``_places``, ascending)."""
+    def _excluded_pairs(self, request: Request) -> np.ndarray:
+        """(Number in ``_places``) · queries of the chunk + number of the query, ascending, then one beyond all."""
         number = np.full(len(request.queries), -1)
         number[self.queries] = np.arange(len(self.queries))
         rank = np.empty(len(self._by), np.int64)
         rank[self._by] = np.arange(len(self._by))
         query, member = number[request.excluded[0]], rank[request.excluded[1]]
-        query, member = query[query >= 0], member[query >= 0]
-        by = np.argsort(member, kind="stable")
-        return query[by], member[by]
+        pairs = member[query >= 0] * len(self.queries) + query[query >= 0]
+        return np.append(np.sort(pairs), np.iinfo(np.int64).max)
 
 
 def _above_least(dtype: np.dtype) -> float | int:
@@ -141,7 +171,7 @@ def _values(ordered: np.ndarray) -> np.ndarray:
     return nb.raw_values(bits)
 
 
-def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _joined(parts: Sequence[_Held]) -> _Held:
     if not parts:
         nothing = np.empty(0, np.int64)
         return nothing, nothing, np.empty(0)

@@ -25,21 +25,23 @@ def score_room(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> t
     return torch.empty((rows, -(-columns // line) * line), dtype=dtype)[:, :columns]
 
 
-def places_above(table: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def places_above(table: np.ndarray, limit: np.ndarray, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Where scores reach the limit of their query.
 
     Args:
         table: scores, shape (candidates, queries), of a dtype that compares as scores do; its rows may lie apart.
         limit: of each query, shape (queries,), of the same dtype.
+        rows: that are looked at, int64; None: all.
 
     Returns:
-        (candidate, query) of each, in the order of the table, two int64 arrays.
+        (candidate, query) of each, row by row, two int64 arrays.
 
     >>> [found.tolist() for found in places_above(np.array([[1, 5], [7, 2]]), np.array([7, 2]))]
     [[0, 1, 1], [1, 0, 1]]
     """
     flat, width = lines(table)
-    found = _places_above(flat, len(table), width, np.ascontiguousarray(limit, table.dtype))
+    rows = np.arange(len(table)) if rows is None else rows
+    found = _places_above(flat, rows * width, np.ascontiguousarray(limit, table.dtype))
     row = found // max(width, 1)
     return row, found - row * width
 
@@ -112,15 +114,15 @@ def lines(table: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 @compiled
-def _places_above(flat: np.ndarray, rows: int, width: int, limit: np.ndarray) -> np.ndarray:
-    """Places in ``flat`` of what reaches the limit; lines begin ``width`` apart."""
+def _places_above(flat: np.ndarray, starts: np.ndarray, limit: np.ndarray) -> np.ndarray:
+    """Places in ``flat`` of what reaches the limit, in lines that begin at ``starts``."""
     columns = len(limit)
     blocks = -(-columns // _TOGETHER)
     reached = np.ones(blocks, np.bool_)  # the last block, which may be short, is always looked at
     out = np.empty(1024, np.int64)
     found = 0
-    for row in range(rows):
-        line = flat[row * width : row * width + columns]
+    for start in starts:
+        line = flat[start : start + columns]
         # Few blocks hold anything: a loop that only compares is made of vector instructions.
         for block in range(columns // _TOGETHER):
             first, hit = block * _TOGETHER, False
@@ -131,7 +133,7 @@ def _places_above(flat: np.ndarray, rows: int, width: int, limit: np.ndarray) ->
         for block in range(blocks):
             if reached[block]:
                 for column in range(block * _TOGETHER, min((block + 1) * _TOGETHER, columns)):
-                    out[found] = row * width + column
+                    out[found] = start + column
                     found += line[column] >= limit[column]
     return out[:found]
 

@@ -8,12 +8,12 @@ tells, and what is left then is scored for that request alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from . import neighbours as nb
+from .kept_scores import KeptScores, Picked, pick
 from .neighbours import Counts, Request, Shortlist
 from .operand_pool import OperandPool
 from .pass_reader import PassReader
@@ -22,7 +22,8 @@ from .score_tables import union
 from .sweep_space import Operand, SweepSpace, raw_numbers
 from .workers import in_workers
 
-_PART = 4096
+# Bytes of a block of scores.
+_BLOCK_BYTES = 2**25
 _QUERIES, _FEWEST_QUERIES = 4096, 256
 # Bytes of a kept candidate, at their peak.
 _KEPT_BYTES = 96
@@ -35,9 +36,6 @@ _OF_RISE = 0.6
 _WIDER = 1.05
 # A query that keeps more than this many times what it should is not served.
 _MANY_TIMES = 16
-
-#: (query, candidate) pairs of a request as places in it, and the places of its queries that are not served.
-_Picked = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def shared_pass(
@@ -60,7 +58,7 @@ def shared_pass(
         done = list(in_workers(work.of_chunk, work.chunks(torch.get_num_threads())))
     else:
         done = [work.of_chunk(chunk) for chunk in work.chunks(1)]
-    pieces: list[list[_Picked]] = [[] for _ in (*many, *few)]
+    pieces: list[list[Picked]] = [[] for _ in (*many, *few)]
     for picked, of_chunk in done:
         counts.add(of_chunk)
         for piece, of_request in zip(picked, pieces, strict=True):
@@ -111,7 +109,7 @@ class _Pass:
         at_once = min(max(at_once, _FEWEST_QUERIES), _QUERIES, -(-len(self._asked) // threads))
         return [self._asked[start : start + at_once] for start in range(0, len(self._asked), at_once)]
 
-    def of_chunk(self, chunk: np.ndarray) -> tuple[list[_Picked], Counts]:
+    def of_chunk(self, chunk: np.ndarray) -> tuple[list[Picked], Counts]:
         """What every request picks for some queries; it can be called from several threads."""
         pool, counts = self._pool, Counts()
         readers = [PassReader(pool.space, request, k, self._place_of_row, chunk) for request, k in self._few]
@@ -121,16 +119,26 @@ class _Pass:
         kept = [*(lowest.above(nb.raw_values(one)) for one in higher), lowest]
         needed = np.full(len(chunk), np.inf)
         picked = [
-            _pick(pool.space, request, self._place_of_row, self.members, chunk, kept[level], k, needed)
+            pick(
+                pool.space,
+                request,
+                self._place_of_row,
+                chunk,
+                kept[level],
+                k,
+                needed,
+            )
             for (request, k), level in zip(self._many, self._level, strict=True)
         ]
-        if pool.space.is_coarse:
-            picked = self._again(chunk, nb.floor_to(needed, limit.dtype), picked, counts)
+        picked = self._again(chunk, needed, limit.dtype, picked, counts)
         return [*picked, *(reader.found() for reader in readers)], counts
 
-    def _again(self, chunk: np.ndarray, limit: np.ndarray, picked: list[_Picked], counts: Counts) -> list[_Picked]:
+    def _again(
+        self, chunk: np.ndarray, needed: np.ndarray, dtype: np.dtype, picked: list[Picked], counts: Counts
+    ) -> list[Picked]:
         """A second pass for queries that kept k candidates of a request, but not all that may be as near as they."""
-        left = np.flatnonzero((limit > 0) & np.isfinite(limit))
+        limit = nb.floor_to(needed, dtype)
+        left = np.flatnonzero((limit > 0) & np.isfinite(needed))
         if not len(left):
             return picked
         pool, chunk = self._pool, chunk[left]
@@ -139,7 +147,7 @@ class _Pass:
         out = []
         for (request, k), (query, candidate, unserved) in zip(self._many, picked, strict=True):
             if len(unserved):
-                now = _pick(pool.space, request, self._place_of_row, self.members, chunk, kept, k)
+                now = pick(pool.space, request, self._place_of_row, chunk, kept, k)
                 missing = np.zeros(len(request.queries), bool)
                 missing[unserved] = True
                 found = missing[now[0]]
@@ -154,8 +162,8 @@ class _Pass:
     def _limits(self, queries: Operand, counts: Counts) -> list[np.ndarray]:
         """Score limits that about as many candidates of each query reach as short lists need, and long ones: the least.
 
-        They are estimated from a sample of the candidates. Where scores are coarse, what they keep must reach below
-        the nearest ones of every request by twice the bound.
+        They are estimated from a sample of the candidates. What they keep must reach below the nearest ones of every
+        request by twice the bound.
         """
         space = self._pool.space
         step = max(1, len(self.members) // _SAMPLE)
@@ -171,15 +179,16 @@ class _Pass:
             peaks.partition(last, axis=1)
             return peaks[:, last].copy()
 
-        limits = [at(max(_FIRST, want * share)) for want, _ in self._levels]
-        if space.is_coarse:
-            first = at(_FIRST)
-            rise = _OF_RISE * (first - at(_SECOND)) / np.log(_SECOND / _FIRST)
-            for level, (_, rank) in enumerate(self._levels):
-                place = rank * share
-                nearest = at(place) if place >= _FIRST else first + rise * np.log(_FIRST / place)
-                limits[level] = np.minimum(limits[level], nearest - _WIDER * 2 * space.error(part, queries))
-            limits[-1] = np.min(limits, axis=0)
+        error = _WIDER * space.error(part, queries)
+        first, second = nb.raw_values(at(_FIRST)), nb.raw_values(at(_SECOND))
+        rise = _OF_RISE * (first - second) / np.log(_SECOND / _FIRST)
+        limits = []
+        for want, rank in self._levels:
+            place = rank * share
+            nearest = nb.raw_values(at(place)) if place >= _FIRST else first + rise * np.log(_FIRST / place)
+            reach = nb.score_limit(space, nb.lower_bound(space, nearest, error), error)
+            limits.append(np.minimum(at(max(_FIRST, want * share)), nb.floor_to(reach, peaks.dtype)))
+        limits[-1] = np.min(limits, axis=0)
         # bfloat16 bits compare as whole numbers only above zero; a query with a lower limit is not served.
         most = nb.greatest_score(peaks.dtype)
         return [np.where(limit > 0, limit, most).astype(peaks.dtype) for limit in limits]
@@ -193,31 +202,6 @@ def _wanted(k: int, candidates: int, members: int) -> int:
     return int(np.ceil(min(3 * k, k + 9 * np.sqrt(k)) / candidates * members)) + 32
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """Candidates above the score limit of each query.
-
-    Attributes:
-        query: place among the queries of the pass, shape (S,), int64, ascending.
-        member: place among the candidates of the pass, shape (S,), int64.
-        value: stored score, shape (S,), float64, falling within a query.
-        limit: score limit of each query, shape (V,), float64; +inf where the query is not served.
-        error: bound of each query, shape (V,), float64.
-    """
-
-    query: np.ndarray
-    member: np.ndarray
-    value: np.ndarray
-    limit: np.ndarray
-    error: np.ndarray
-
-    def above(self, limit: np.ndarray) -> _Kept:
-        """Those that reach a higher limit of each query."""
-        limit = np.maximum(limit, self.limit)
-        stay = self.value >= limit[self.query]
-        return _Kept(self.query[stay], self.member[stay], self.value[stay], limit, self.error)
-
-
 def _keep(
     pool: OperandPool,
     members: np.ndarray,
@@ -226,7 +210,7 @@ def _keep(
     most: int,
     readers: Sequence[PassReader],
     counts: Counts,
-) -> _Kept:
+) -> KeptScores:
     """One pass over the candidates, in blocks: what reaches the limit of its query.
 
     Args:
@@ -242,11 +226,12 @@ def _keep(
     limit = limit.copy()
     never = nb.greatest_score(limit.dtype)
     number = np.zeros(len(queries), np.int64)
-    error = np.zeros(len(queries))
+    error = space.error(pool.candidates(members), queries) if pool.keeps else np.zeros(len(queries))
     pieces = []
-    scores = space.room(_PART, len(queries))
-    for start in range(0, len(members), _PART):
-        part = pool.candidates(members[start : start + _PART])
+    rows = max(1, min(_BLOCK_BYTES // (space.dtype.itemsize * max(1, len(queries))), len(members)))
+    scores = space.room(rows, len(queries))
+    for start in range(0, len(members), rows):
+        part = pool.candidates(members[start : start + rows])
         np.maximum(error, space.error(part, queries), out=error)
         table = _raw_scores(space, part, queries, scores)
         counts.scored += table.size
@@ -256,12 +241,11 @@ def _keep(
         pieces.append((query, start + member, table[member, query]))
         number += np.bincount(query, minlength=len(queries))
         limit[number > most] = never
-    query, member, value = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    query, member, raw = (np.concatenate(column) for column in zip(*pieces, strict=True))
     keep = limit[query] != never
-    query, member, value = by_query_and_value(query[keep], member[keep], value[keep])
     reached = nb.raw_values(limit)
     reached[limit == never] = np.inf
-    return _Kept(query, member, nb.raw_values(value), reached, error)
+    return KeptScores.of_raw(query[keep], member[keep], raw[keep], reached, error)
 
 
 def _raw_scores(space: SweepSpace, part: Operand, queries: Operand, scores: torch.Tensor) -> np.ndarray:
@@ -273,100 +257,3 @@ def _peaks(table: np.ndarray) -> np.ndarray:
     """The largest of every 16 candidates, shape (groups, queries)."""
     padded = -(-len(table) // nb.GROUP) * nb.GROUP
     return group_peaks(table, np.minimum(np.arange(padded), len(table) - 1).reshape(-1, nb.GROUP))
-
-
-def _pick(
-    space: SweepSpace,
-    request: Request,
-    place_of_row: np.ndarray,
-    members: np.ndarray,
-    chunk: np.ndarray,
-    kept: _Kept,
-    k: int,
-    needed: np.ndarray | None = None,
-) -> _Picked:
-    """(query, candidate) pairs of the request that may be among its k nearest, and its queries that are not served.
-
-    ``needed`` of a query, its score limit in a second pass, is lowered to what this request would have needed.
-    """
-    place_of_query = np.full(len(chunk), -1)
-    at = np.minimum(np.searchsorted(chunk, request.queries), len(chunk) - 1)
-    inside = np.flatnonzero(chunk[at] == request.queries)
-    place_of_query[at[inside]] = inside
-    place_of_member = np.full(len(members), -1)
-    place_of_member[place_of_row[request.candidates]] = np.arange(len(request.candidates))
-    query, candidate = place_of_query[kept.query], place_of_member[kept.member]
-    chosen = np.flatnonzero((query >= 0) & (candidate >= 0))
-    query, candidate = query[chosen], candidate[chosen]
-    if len(request.excluded[0]):
-        pairs = np.sort(request.excluded[0] * len(request.candidates) + request.excluded[1])
-        pair = query * len(request.candidates) + candidate
-        at = np.minimum(np.searchsorted(pairs, pair), len(pairs) - 1)
-        stay = pairs[at] != pair
-        query, candidate, chosen = query[stay], candidate[stay], chosen[stay]
-    # Lower and upper bounds of a query fall as its values do.
-    local, value = kept.query[chosen], kept.value[chosen]
-    floor = nb.kth_floor(local, nb.lower_bound(space, value, kept.error[local]), len(chunk), k)
-    # Whatever was not kept has a score below the limit.
-    served = np.isfinite(kept.limit)
-    served[served] = floor[served] > nb.upper_bound(space, kept.limit[served], kept.error[served])
-    if needed is not None:
-        short = ~served & np.isfinite(floor) & (place_of_query >= 0)
-        needed[short] = np.minimum(needed[short], nb.score_limit(space, floor[short], kept.error[short]))
-    stay = served[local] & (nb.upper_bound(space, value, kept.error[local]) >= floor[local])
-    crowded = np.bincount(local[stay], minlength=len(chunk)) > nb.crowd(k)
-    stay &= ~crowded[local]
-    if space.is_coarse:
-        local, value, query, candidate = local[stay], value[stay], query[stay], candidate[stay]
-        least = _settled_floor(space, chunk[local], request.candidates[candidate], local, len(chunk), k)
-        stay = nb.upper_bound(space, value, kept.error[local]) >= least[local]
-    asked = place_of_query >= 0
-    return query[stay], candidate[stay], place_of_query[asked & (~served | crowded)]
-
-
-def _settled_floor(
-    space: SweepSpace, query_row: np.ndarray, member_row: np.ndarray, local: np.ndarray, count: int, k: int
-) -> np.ndarray:
-    """Similarity, less ⟨z_q, μ⟩, that the k first pairs of each query reach: of few pairs it is worth to know exactly.
-
-    Args:
-        space: of the scores.
-        query_row, member_row: rows of pairs, shape (S,), int64.
-        local: place of the query of each pair, shape (S,), int64, ascending; each query has none or at least k.
-        count: of queries.
-        k: neighbours.
-
-    Returns:
-        shape (count,), float64; −inf of queries without pairs.
-    """
-    number = np.bincount(local, minlength=count)
-    start = (np.cumsum(number) - number)[number > 0]
-    first = (start[:, None] + np.arange(k)).ravel()
-    exact = space.rows.similarities(query_row[first], member_row[first]).reshape(-1, k)
-    least = np.full(count, -np.inf)
-    least[number > 0] = exact.min(axis=1) - space.shifts(query_row[start]) - 1e-10
-    return least
-
-
-def by_query_and_value(
-    query: np.ndarray, member: np.ndarray, value: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sorted by query, then by falling value.
-
-    Args:
-        query: shape (S,), int64.
-        member: shape (S,), int64.
-        value: stored scores above zero, shape (S,): bits of bfloat16 as int16, float32 or float64.
-    """
-    # One 64-bit key sorts much faster, where query, value and member fit into it.
-    bits = value if value.itemsize != 4 else value.view(np.int32)
-    room, shift = 8 * bits.itemsize - 1, 63 - int(query.max(initial=0)).bit_length()
-    spare = shift - room
-    if value.dtype == np.float64 or int(member.max(initial=0)).bit_length() > spare:
-        by = np.lexsort((-value, query))
-        return query[by], member[by], value[by]
-    top = np.int64(2**room - 1)
-    key = (query << np.int64(shift)) | ((top - bits.astype(np.int64)) << np.int64(spare)) | member
-    key.sort()
-    number = top - ((key >> np.int64(spare)) & top)
-    return key >> np.int64(shift), key & np.int64(2**spare - 1), number.astype(bits.dtype).view(value.dtype)

@@ -21,7 +21,6 @@ from .compiled import compiled
 LANES = 64
 # Pairs that a thread computes are a multiple of this.
 _PAIRS = 128
-_ROWS = 8192
 
 
 def fixed_order_dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -109,9 +108,12 @@ class FeatureRows:
             raise ValueError(f"{name} has dtype {features.dtype}: float32 is needed")
         # A memory map without its subclass, whose every slice costs microseconds.
         self.array = _read_only(np.asarray(features))
-        #: Norms to a relative 1e-12, shape (N,), float64: for preselection, never for a result.
-        self.rough_norms = _checked_norms(features, name)
-        self._norms = np.full(len(features), np.nan)
+        every = np.arange(len(self))
+        squares = np.empty(len(self))
+        self._fill(squares, every, every)
+        #: The root of the dot product of each row with itself in the fixed order, shape (N,), float64.
+        self.norms = np.sqrt(squares)
+        _check_norms(self.norms, name)
         self._codes: dict[bytes, int] = {}
         self._code = np.full(len(features), -1, np.int64)
 
@@ -122,16 +124,6 @@ class FeatureRows:
     def dimension(self) -> int:
         """d, the number of columns."""
         return int(self.array.shape[1])
-
-    def norms(self, rows: np.ndarray) -> np.ndarray:
-        """Norms of rows, the root of the dot product with itself in the fixed order, shape of ``rows``, float64."""
-        missing = rows[np.isnan(self._norms[rows])]
-        if len(missing):
-            missing = np.unique(missing)
-            squares = np.empty(len(missing))
-            self._fill(squares, missing, missing)
-            self._norms[missing] = np.sqrt(squares)
-        return self._norms[rows]
 
     def codes(self, rows: np.ndarray) -> np.ndarray:
         """Numbers of rows that are equal when, and only when, the rows are the same to the bit, int64."""
@@ -152,7 +144,7 @@ class FeatureRows:
         """
         left = np.ascontiguousarray(left, np.int64)
         right = np.ascontiguousarray(right, np.int64)
-        scale = self.norms(left) * self.norms(right)
+        scale = self.norms[left] * self.norms[right]
         out = np.empty(len(left))
         self._fill(out, left, right)
         return out / scale
@@ -209,16 +201,9 @@ def in_threads(fill: Callable[[tuple[int, int]], None], count: int, block: int) 
         list(pool.map(fill, spans))
 
 
-def _checked_norms(features: np.ndarray, name: str) -> np.ndarray:
-    norms = np.empty(len(features))
-    for start in range(0, len(features), _ROWS):
-        block = features[start : start + _ROWS]
-        for row in range(0, len(block), 512):
-            wide = block[row : row + 512].astype(np.float64)
-            norms[start + row : start + row + len(wide)] = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+def _check_norms(norms: np.ndarray, name: str) -> None:
     wrong = np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
     if len(wrong):
         row = int(wrong[0])
         what = "is all zero" if norms[row] == 0 else "holds a NaN or an infinite value"
         raise ValueError(f"{name}[{row}] {what}: reject the image before scoring")
-    return norms

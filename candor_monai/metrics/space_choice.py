@@ -1,4 +1,7 @@
-"""Which precision preselects neighbours: whole numbers of 8 bits where that is fast and leaves few pairs undecided."""
+"""Which precision preselects neighbours: whole numbers of 8 bits where that is fast and leaves few pairs undecided.
+
+Where the processor has units for products of bfloat16, these are as fast, and leave fewer.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import numpy as np
 
 from . import whole_numbers
 from .similarity import FeatureRows
-from .sweep_space import SweepSpace, choose_precision
+from .sweep_space import SweepSpace, choose_precision, has_bfloat16_units
 
 # Fewer pairs than this are scored as soon in any precision.
 _WORTH = 2**22
@@ -37,7 +40,7 @@ def chosen_space(
         precision = "float32" if precision in ("auto", "int8") else precision
     pairs = len(members) * len(queries)
     worth = pairs >= _WORTH and pairs * rows.dimension >= undecided
-    if precision == "auto" and worth and whole_numbers.has_fast_products():
+    if precision == "auto" and worth and whole_numbers.has_fast_products() and not has_bfloat16_units():
         whole = SweepSpace(rows, members, choose_precision("int8"))
         if whole.is_coarse and _leaves_few(whole, members, queries):
             return whole

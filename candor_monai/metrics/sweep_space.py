@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from . import whole_numbers
+from .operand_rows import write_bfloat16, write_lengths, write_offsets
 from .score_scan import score_room
 from .similarity import FeatureRows, in_threads
 
@@ -41,11 +42,11 @@ def choose_precision(precision: str) -> str:
     'float64'
     """
     if precision == "auto":
-        precision = "bfloat16" if _has_bfloat16() else "float32"
+        precision = "bfloat16" if has_bfloat16_units() else "float32"
     return precision if _within_bound(precision) else "float64"
 
 
-def _has_bfloat16() -> bool:
+def has_bfloat16_units() -> bool:
     """Whether products of bfloat16 have units of their own; in vector registers they are slower than float32."""
     supported = getattr(torch.cpu, "_is_amx_tile_supported", bool)
     return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported() and supported())
@@ -178,7 +179,7 @@ class SweepSpace:
         for start in range(0, len(queries), _ROWS):
             part = queries[start : start + _ROWS]
             out[start : start + _ROWS] = self.rows.array[part].astype(np.float64) @ self.centre.astype(np.float64)
-        return out / self.rows.rough_norms[queries]
+        return out / self.rows.norms[queries]
 
     def error(self, candidates: Operand, queries: Operand) -> np.ndarray:
         """Bound on |score before it is stored − exact similarity + ⟨z_q, μ⟩| over all candidates, shape (queries,)."""
@@ -225,12 +226,14 @@ class SweepSpace:
         scale, biases = (np.zeros(count if whole else 0, np.float32) for _ in range(2))
 
         def fill(span: tuple[int, int]) -> None:
+            offset = np.empty((_ROWS, dimension), np.float64 if self.precision == "float64" else np.float32)
+            bias = np.empty(_ROWS, offset.dtype)
             for start in range(span[0], span[1], _ROWS):
                 there = slice(start, min(start + _ROWS, span[1]))
-                offset = self._offset(members[there])
-                length[there] = _lengths(offset)
+                offset, bias = offset[: there.stop - start], bias[: there.stop - start]
+                norms = self.rows.norms[members[there]]
+                write_offsets(self.rows.array, members[there], norms, self.centre, offset, length[there], bias)
                 if candidate:
-                    bias = np.einsum("ij,j->i", offset, self.centre.astype(offset.dtype))
                     shift[there] = np.abs(bias)
                     if whole:
                         biases[there] = bias
@@ -240,11 +243,11 @@ class SweepSpace:
                     table[there, dimension:] = self._rounded(np.ones((1, 1), offset.dtype))
                 if whole:
                     whole_numbers.write_rounded(offset, table[there], scale[there])
-                    residual[there] = _lengths(offset)
-                    continue
-                table[there, :dimension] = bits = self._rounded(offset)
-                if self.precision == "bfloat16":
-                    residual[there] = _lengths(np.subtract(offset, _single(bits), out=offset))
+                    write_lengths(offset, residual[there])
+                elif self.precision == "bfloat16":
+                    write_bfloat16(offset, table[there, :dimension], residual[there])
+                else:
+                    table[there, :dimension] = offset
 
         in_threads(fill, count, _ROWS)
         slack = 1 + 2 * _gamma(dimension + 16, unit)
@@ -254,21 +257,6 @@ class SweepSpace:
         mixed = _gamma(whole_numbers.steps_of_mixing(dimension), unit) if whole else 0.0
         residuals = residual * slack + base + (unit + mixed) * lengths
         return Operand(matrix, lengths, residuals, shift * slack, scale, biases)
-
-    def _offset(self, members: np.ndarray) -> np.ndarray:
-        """x/‖x‖ − μ in the working precision: two roundings and the subtraction."""
-        first, last = int(members[0]), int(members[-1])
-        whole = last - first == len(members) - 1 and bool((np.diff(members) == 1).all())
-        taken = self.rows.array[first : last + 1] if whole else self.rows.array[members]
-        norms = self.rows.rough_norms[members]
-        inverse = (1.0 / norms)[:, None]
-        if self.precision == "float64":
-            return taken * inverse - self.centre
-        if norms.min() > 1e-30 and norms.max() < 1e30:
-            offset = taken * inverse.astype(np.float32)
-        else:  # the inverse of an extreme norm is no normal float32
-            offset = (taken * inverse).astype(np.float32)
-        return np.subtract(offset, self.centre, out=offset)
 
     def _rounded(self, values: np.ndarray) -> np.ndarray:
         """Values of the working precision as the matrix holds them."""
@@ -298,7 +286,7 @@ def _mean(rows: FeatureRows, members: np.ndarray) -> np.ndarray:
     total = np.zeros(rows.dimension)
     for start in range(0, len(sample), _ROWS):
         part = sample[start : start + _ROWS]
-        total += (rows.array[part] / rows.rough_norms[part, None]).sum(axis=0)
+        total += (rows.array[part] / rows.norms[part, None]).sum(axis=0)
     return (total / max(len(sample), 1)).astype(np.float32)
 
 
@@ -312,10 +300,6 @@ def _single(bits: np.ndarray) -> np.ndarray:
     wide = bits.view(np.uint16).astype(np.uint32)
     wide <<= np.uint32(16)
     return wide.view(np.float32)
-
-
-def _lengths(rows: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.einsum("ij,ij->i", rows, rows))
 
 
 def _base(unit: float) -> float:

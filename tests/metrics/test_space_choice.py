@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from candor_monai.metrics import space_choice, whole_numbers
+from candor_monai.metrics import space_choice, sweep_space, whole_numbers
 from candor_monai.metrics.similarity import FeatureRows
 from candor_monai.metrics.space_choice import chosen_space
 
@@ -14,8 +14,9 @@ MEMBERS = np.arange(3000)
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch):
-    """As on a processor with products of 8 bits, whatever this one has."""
+    """As on a processor with products of 8 bits, and no units for bfloat16, whatever this one has."""
     monkeypatch.setattr(whole_numbers, "has_fast_products", lambda: True)
+    monkeypatch.setattr(space_choice, "has_bfloat16_units", bool)
     monkeypatch.setattr(whole_numbers, "_product", exact_product)
 
 
@@ -57,6 +58,12 @@ def test_not_where_products_are_slow_or_wrong(monkeypatch):
     assert not chosen_space(falling_spectrum(), MEMBERS, MEMBERS[:2000], "auto").is_coarse
     monkeypatch.setattr(whole_numbers, "has_fast_products", bool)
     assert not chosen_space(falling_spectrum(), MEMBERS, MEMBERS[:2000], "auto").is_coarse
+
+
+def test_not_where_products_of_bfloat16_are_as_fast(monkeypatch):
+    monkeypatch.setattr(space_choice, "has_bfloat16_units", lambda: True)
+    monkeypatch.setattr(sweep_space, "has_bfloat16_units", lambda: True)
+    assert chosen_space(falling_spectrum(), MEMBERS, MEMBERS[:2000], "auto").precision == "bfloat16"
 
 
 def test_not_for_more_elements_than_sums_of_32_bits_hold(monkeypatch):

@@ -22,7 +22,7 @@ KINDS = ["gauss", "cone 0.999", "equal", "opposite", "sparse", "one huge column"
 def small_blocks(monkeypatch):
     """Blocks so small that a few hundred images need many, and the shared pass is taken."""
     monkeypatch.setattr(sweep, "MANY", 100)
-    for name, value in {"_PART": 96, "_QUERIES": 64, "_SAMPLE": 64}.items():
+    for name, value in {"_BLOCK_BYTES": 96 * 64 * 4, "_QUERIES": 64, "_SAMPLE": 64}.items():
         monkeypatch.setattr(shared_pass, name, value)
 
 

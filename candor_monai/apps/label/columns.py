@@ -43,7 +43,7 @@ class GroupColumns:
         self._along = np.empty(len(members))
         for start in range(0, len(members), _BLOCK):
             part = members[start : start + _BLOCK]
-            self._along[start : start + _BLOCK] = rows.array[part] @ centre / rows.rough_norms[part]
+            self._along[start : start + _BLOCK] = rows.array[part] @ centre / rows.norms[part]
         self._columns: OrderedDict[int, _Column] = OrderedDict()
 
     def upper(self, candidate: int) -> np.ndarray:
