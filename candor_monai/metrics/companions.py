@@ -28,6 +28,7 @@ from .resampling import (
 )
 from .similarity import FeatureRows
 from .total_interval import (
+    Lists,
     SplitReplicates,
     cell_lists,
     lists_bytes,
@@ -38,6 +39,7 @@ from .total_interval import (
     total_replicates,
     weighted_mean_splits,
 )
+from .workers import in_workers
 
 
 @dataclass(frozen=True)
@@ -171,14 +173,17 @@ def total_splits(
     rank = keyed_hash(observations.digests, "scored in halves", options.seed)
     how = options.k, options.by_patient
     out: list[dict[str, SplitReplicates]] = [{} for _ in cells]
+
+    def split(work: tuple[int, Lists]) -> None:
+        place, lists = work
+        cell = cells[place]
+        out[place]["D"] = total_replicates(cell, rows.array, units, bits, *how, lists=lists)
+        if cell.margin is not None:
+            out[place]["margin_auroc"] = total_margin_replicates(cell, rows.array, units, bits, rank, *how, lists=lists)
+
     for places in _listed_together(cells, options):
-        some = [cells[place] for place in places]
-        for place, cell, lists in zip(places, some, cell_lists(rows, some, units, rank, order, options), strict=True):
-            out[place]["D"] = total_replicates(cell, rows.array, units, bits, *how, lists=lists)
-            if cell.margin is not None:
-                out[place]["margin_auroc"] = total_margin_replicates(
-                    cell, rows.array, units, bits, rank, *how, lists=lists
-                )
+        lists = cell_lists(rows, [cells[place] for place in places], units, rank, order, options)
+        list(in_workers(split, zip(places, lists, strict=True)))
     return out
 
 

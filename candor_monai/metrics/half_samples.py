@@ -136,10 +136,26 @@ def _add_nearest(
                     break
 
 
+@compiled
 def _cut(half: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Keep the first `size` candidates of each half, in the order of the draw."""
-    out = half.copy()
-    for side in (1, 2):
-        mine = half == side
-        out[mine & (np.cumsum(mine, axis=0) > size)] = 0
+    """Keep the first candidates of each half, in the order of the draw.
+
+    Args:
+        half: 1 or 2, shape (n, B), uint8.
+        size: of both halves, shape (B,), int64.
+
+    Returns:
+        shape (n, B), uint8; 0 where a candidate is left out.
+    """
+    splits = len(size)
+    out, most = np.empty_like(half), size.astype(np.int32)
+    first, second = np.zeros((2, splits), np.int32)
+    for place in range(len(half)):
+        member, kept = half[place], out[place]
+        # Nothing is decided inside, so that the loop is made of vector instructions.
+        for split in range(splits):
+            first[split] += member[split] == 1
+            second[split] += member[split] == 2
+            number = first[split] if member[split] == 1 else second[split]
+            kept[split] = member[split] if number <= most[split] else 0
     return out

@@ -252,10 +252,10 @@ def settle_together(
     lengths = [len(found) for found in found_row]
     apart = {at for at, k in enumerate(ks) if k > FEW and 2 * lengths[at] > sum(lengths)}
     together = [at for at in range(len(requests)) if at not in apart]
-    # Candidate by candidate: there are fewer queries, which stay in a cache.
     pairs = [found_row[at] * len(rows) + query_row[at] for at in together] or [np.empty(0, np.int64)]
     distinct, back = np.unique(np.concatenate(pairs), return_inverse=True)
-    settled = rows.similarities(*np.divmod(distinct, len(rows)))
+    candidate_row, asked_row = np.divmod(distinct, len(rows))
+    settled = rows.similarities(asked_row, candidate_row)
     places = dict(zip(together, np.split(back, np.cumsum([lengths[at] for at in together])[:-1]), strict=False))
     used = np.zeros(len(distinct), bool)
     counts.settled += len(distinct)

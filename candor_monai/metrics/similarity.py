@@ -9,6 +9,7 @@ similarity depends on its two rows alone: not on a BLAS, on threads, or on the p
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -21,6 +22,7 @@ from .compiled import compiled
 LANES = 64
 # Pairs that a thread computes are a multiple of this.
 _PAIRS = 128
+_CACHED_BYTES = 2**20
 
 
 def fixed_order_dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -115,6 +117,7 @@ class FeatureRows:
         self.norms = np.sqrt(squares)
         _check_norms(self.norms, name)
         self._codes: dict[bytes, int] = {}
+        self._next_code = itertools.count()  # two threads never take the same
         self._code = np.full(len(features), -1, np.int64)
 
     def __len__(self) -> int:
@@ -129,7 +132,7 @@ class FeatureRows:
         """Numbers of rows that are equal when, and only when, the rows are the same to the bit, int64."""
         for row in np.unique(rows[self._code[rows] < 0]):
             digest = hashlib.blake2b(np.ascontiguousarray(self.array[row]).tobytes(), digest_size=32).digest()
-            self._code[row] = self._codes.setdefault(digest, len(self._codes))
+            self._code[row] = self._codes.setdefault(digest, next(self._next_code))
         return self._code[rows]
 
     def similarities(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -144,10 +147,14 @@ class FeatureRows:
         """
         left = np.ascontiguousarray(left, np.int64)
         right = np.ascontiguousarray(right, np.int64)
-        scale = self.norms[left] * self.norms[right]
-        out = np.empty(len(left))
-        self._fill(out, left, right)
-        return out / scale
+        # Block by block of the right rows, which then stay in a cache.
+        block = max(1, _CACHED_BYTES // (4 * self.dimension), -(-len(self) // 2**16))
+        by = np.argsort((right // block).astype(np.uint16), kind="stable")
+        products, out = np.empty((2, len(left)))
+        self._fill(products, left[by], right[by])
+        out[by] = products
+        out /= self.norms[left] * self.norms[right]
+        return out
 
     def _fill(self, out: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
         """Write the products of pairs of rows."""

@@ -45,6 +45,7 @@ SIZES = {
     "sweep_space._ROWS": (1, 9, 50),
     "sweep_space._CENTRE_ROWS": (1, 20),
     "similarity._PAIRS": (1, 5, 64),
+    "similarity._CACHED_BYTES": (1, 200),
     "keyed_hash._BLOCK": (1, 10),
     "neighbours.FEW": (0, 2, 64),
     "neighbours._TABLE": (1, 100),
