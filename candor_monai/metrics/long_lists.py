@@ -3,12 +3,13 @@
 Sorting every block would cost more than the distances. A random sample of the images tells how near the last of a list
 is about; what is nearer than a little beyond that is kept, and sorted once. Where the sample was wrong, a list that has
 too many is cut to its nearest, and one that has too few says so: the answer is exact either way.
+
+A distance and its image are kept as one whole number, which sorts as the distance does, then as the image.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from .compiled import compiled
 from .score_scan import lines
@@ -17,10 +18,21 @@ from .similarity import in_threads
 _NO_LIMIT = np.finfo(np.float32).max
 # So many standard deviations beyond what a sample tells; a list then has too few once in a hundred thousand.
 _MARGIN = 4.5
+# A sample holds about so many images that a list will.
+_EXPECTED = 150
 # Distances of a line that are compared before any of them is looked at.
 _TOGETHER = 64
 # Queries that a thread looks at are a multiple of this.
 _LEAST = 32
+
+
+def sample_size(images: int, length: int) -> int:
+    """Images of a random sample that tells how near the last of a list of so many is about.
+
+    >>> sample_size(10_000, 2_000)
+    750
+    """
+    return min(images, -(-_EXPECTED * images // length))
 
 
 class LongLists:
@@ -39,9 +51,7 @@ class LongLists:
 
     def __init__(self, queries: int, images: int, length: int) -> None:
         self._images, self._length = images, length
-        width = min(2 * length, images)
-        self._index = np.full((queries, width), images, np.int32)
-        self._distance = np.full((queries, width), np.inf, np.float32)
+        self._key = np.empty((queries, min(2 * length, images)), np.int64)
         self._filled = np.zeros(queries, np.int64)
         self._limit = np.full(queries, _NO_LIMIT, np.float32)
 
@@ -69,52 +79,60 @@ class LongLists:
             near: that of each query, shape (queries of the part,), float32.
         """
         flat, width = lines(products)
-        found = np.zeros(len(near), bool)
-        lists = self._limit[part], self._index[part], self._distance[part], self._filled[part], found
+        full = np.zeros(len(near), bool)
+        lists = self._limit[part], self._key[part], self._filled[part], full
 
         def append(span: tuple[int, int]) -> None:
             some = slice(*span)
             _append(flat[span[0] * width :], width, half, near[some], first, *(one[some] for one in lists))
 
         in_threads(append, len(near), _LEAST)
-        full = np.flatnonzero(found)
-        if len(full):
-            self._cut(part.start + full, first, half - products[full] + near[full, None])
+        for query in np.flatnonzero(full):
+            self._cut(part.start + query, first, (half - products[query]) + near[query])
 
-    def _cut(self, queries: np.ndarray, first: int, distances: np.ndarray) -> None:
-        """Keep the nearest of what lists hold and of some further images."""
-        width, length = self._index.shape[1], self._length
-        both = torch.from_numpy(np.concatenate([self._distance[queries], distances], axis=1))
-        nearest = torch.topk(both, length, dim=1, largest=False, sorted=True)
-        values, column = nearest.values.numpy(), nearest.indices.numpy()
-        old = np.take_along_axis(self._index[queries], np.minimum(column, width - 1), axis=1)
-        self._index[queries, :length] = np.where(column < width, old, column + (first - width))
-        self._distance[queries, :length] = values
-        self._index[queries, length:], self._distance[queries, length:] = self._images, np.inf
-        self._filled[queries] = np.isfinite(values).sum(axis=1)
-        self._limit[queries] = np.minimum(self._limit[queries], values[:, -1])
+    def _cut(self, query: int, first: int, distances: np.ndarray) -> None:
+        """Keep the nearest of what a list holds and of some further images."""
+        found = np.flatnonzero(distances <= self._limit[query])
+        both = np.concatenate([self._key[query, : self._filled[query]], _keys(distances[found], first + found)])
+        both.sort()
+        self._key[query, : self._length] = both[: self._length]
+        self._filled[query] = self._length
+        self._limit[query] = min(self._limit[query], _distances(both[self._length - 1 : self._length])[0])
 
     def too_short(self) -> np.ndarray:
         """Queries whose lists the sample kept too short: they are emptied, and must look at all images again."""
         short = np.flatnonzero((self._filled < self._length) & (self._limit < _NO_LIMIT))
-        self._index[short], self._distance[short], self._filled[short] = self._images, np.inf, 0
+        self._filled[short] = 0
         self._limit[short] = _NO_LIMIT
         return short
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
         """Images, int32, and distances, float32, nearest first, shape (M, length); N and 0 where fewer are left."""
-        step = 256
-        for start in range(0, len(self._index), step):
-            part = slice(start, start + step)
-            found = torch.from_numpy(self._distance[part])
-            nearest = torch.topk(found, self._length, dim=1, largest=False, sorted=True)
-            self._index[part, : self._length] = np.take_along_axis(self._index[part], nearest.indices.numpy(), axis=1)
-            self._distance[part, : self._length] = nearest.values.numpy()
-        self._index = np.ascontiguousarray(self._index[:, : self._length])
-        self._distance = np.ascontiguousarray(self._distance[:, : self._length])
-        missing = np.isinf(self._distance)
-        self._index[missing], self._distance[missing] = self._images, 0
-        return self._index, self._distance
+        shape = len(self._key), self._length
+        index, distance = np.full(shape, self._images, np.int32), np.zeros(shape, np.float32)
+
+        def sort(span: tuple[int, int]) -> None:
+            for query in range(*span):
+                held = self._key[query, : self._filled[query]]
+                held.sort()
+                held = held[: self._length]
+                index[query, : len(held)] = held & 0xFFFFFFFF
+                distance[query, : len(held)] = _distances(held)
+
+        in_threads(sort, len(self._key), _LEAST)
+        return index, distance
+
+
+def _keys(distance: np.ndarray, image: np.ndarray) -> np.ndarray:
+    """Distances, float32, and images, below 2³², as numbers that sort as they do, int64."""
+    bits = distance.view(np.int32)
+    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).astype(np.int64) << 32 | image
+
+
+def _distances(key: np.ndarray) -> np.ndarray:
+    """The distances of keys, float32."""
+    bits = (key >> 32).astype(np.int32)
+    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).view(np.float32)
 
 
 @compiled
@@ -125,8 +143,7 @@ def _append(
     near: np.ndarray,
     first: int,
     limit: np.ndarray,
-    index: np.ndarray,
-    distance: np.ndarray,
+    key: np.ndarray,
     filled: np.ndarray,
     full: np.ndarray,
 ) -> None:
@@ -135,10 +152,10 @@ def _append(
     Args:
         flat, width: products of each query, in lines that begin ``width`` apart.
         half, near, first: as in `LongLists.add`.
-        limit, index, distance, filled: of these queries; the last three are written.
+        limit, key, filled: of these queries; the last two are written, keys as `_keys` makes them.
         full: false; written where a query had no room for all, and its list is as it was.
     """
-    images, room = len(half), index.shape[1]
+    images, room = len(half), key.shape[1]
     blocks = -(-images // _TOGETHER)
     reached = np.ones(blocks, np.bool_)  # the last block, which may be short, is always looked at
     for query in range(len(near)):
@@ -153,15 +170,13 @@ def _append(
             if not reached[block] or full[query]:
                 continue
             for image in range(block * _TOGETHER, min((block + 1) * _TOGETHER, images)):
-                far = (half[image] - line[image]) + own
+                far = np.float32((half[image] - line[image]) + own)
                 if far <= most:
                     if to == room:
                         full[query] = True
                         break
-                    index[query, to] = first + image
-                    distance[query, to] = far
+                    bits = np.int64(far.view(np.int32))
+                    key[query, to] = ((bits ^ ((bits >> 63) & 0x7FFFFFFF)) << 32) | (first + image)
                     to += 1
-        if full[query]:
-            distance[query, filled[query] :] = np.inf
-        else:
+        if not full[query]:
             filled[query] = to

@@ -31,7 +31,7 @@ import torch
 from .cells import Cell
 from .draw import draw_key, effective_labels, groups, query_order, same_code_pairs
 from .keyed_hash import keyed_rank, stable_fraction
-from .long_lists import LongLists
+from .long_lists import LongLists, sample_size
 from .multiplicity import studentised_p
 from .null_discordance import NullLists, Relabelled, Rules, from_distances, from_lists, from_table
 from .observations import Observations
@@ -416,8 +416,9 @@ class _Group:
         rows = min(max(isqrt(block // (2 * 14)), _LISTED), 4 * _LISTED)
         step = min(max(block // (self.candidate_bytes + 14 * rows), _LISTED), _CANDIDATES)
         blocks = [slice(start, min(start + rows, len(listed))) for start in range(0, len(listed), rows)]
+        sample = listed[: min(step, sample_size(len(self.rows), length))]
         for part in blocks:
-            lists.expect(part, self._apart(listed[part], listed[:step]))
+            lists.expect(part, self._apart(listed[part], sample))
         products = score_room(rows, step)
         keeps = 4 * len(listed) * self._width <= block
         asked = {part.start: self._point(listed[None, part]) for part in blocks if keeps}
