@@ -214,16 +214,18 @@ def _resampled(observations: Observations, options: Options, cells: Sequence[Cel
     used = [units[rows] for cell in cells for rows in (cell.queries[cell.own], cell.scored[2])]
     present = np.unique(np.concatenate(used))
     weights = patient_weights(observations.unit_names[present].tolist(), options.seed, options.resamples)
-    for place in asked:
-        cell = cells[place]
+
+    def resample(place: int) -> None:
+        cell, made = cells[place], out[place]
         codes = np.searchsorted(present, units[cell.queries[cell.own]])
-        made = out[place]
         made["D"] = resample_mean(cell.dm[cell.own] > 0, codes, weights)
         made["D_all"] = resample_mean(cell.dm_all[cell.own] > 0, codes, weights)
         scores, positive, rows = cell.scored
         if positive.any() and not positive.all():
             codes = np.searchsorted(present, units[rows])
             made["margin_auroc"] = auroc_replicates(scores, positive, codes, weights, made["D"])
+
+    list(in_workers(resample, asked))
     return out
 
 

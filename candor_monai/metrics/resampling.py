@@ -18,14 +18,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 from scipy.special import gammainc
 
-from .keyed_hash import STEP, keyed_hash, splitmix64
+from .compiled import compiled
+from .keyed_hash import STEP, keyed_hash
+from .similarity import in_threads
 
 MIN_POSITIVE_PATIENTS = 10
 MAX_EMPTY_SHARE = 0.01
-_RESAMPLES_PER_BLOCK = 32
+# Patients whose weights a thread makes are a multiple of this.
+_PATIENTS = 256
 
 
 @dataclass(frozen=True)
@@ -104,23 +106,7 @@ def patient_weights(patients: Sequence[str], seed: int, resamples: int) -> np.nd
         >>> bool((both[1] == alone[0]).all())
         True
     """
-    return poisson_of_bits(uniform_bits(patients, ("weights", seed), resamples))
-
-
-def poisson_of_bits(bits: np.ndarray) -> np.ndarray:
-    """Poisson(1) by inversion of uniform 16-bit numbers.
-
-    Args:
-        bits: any shape, uint16.
-
-    Returns:
-        the same shape, uint8.
-
-    Examples:
-        >>> poisson_of_bits(np.array([0, 30_000, 65_535], np.uint16)).tolist()
-        [0, 1, 8]
-    """
-    return _POISSON[bits]
+    return _looked_up(patients, ("weights", seed), resamples, _POISSON)
 
 
 def uniform_bits(patients: Sequence[str], key: tuple[str | int, ...], draws: int) -> np.ndarray:
@@ -141,6 +127,11 @@ def uniform_bits(patients: Sequence[str], key: tuple[str | int, ...], draws: int
         >>> uniform_bits(["a"], ("weights", 1), 5).shape
         (1, 5)
     """
+    return _looked_up(patients, key, draws, _UNIFORM)
+
+
+def _looked_up(patients: Sequence[str], key: tuple[str | int, ...], draws: int, table: np.ndarray) -> np.ndarray:
+    """What uniform 16-bit numbers of each patient stand for in a table of 2¹⁶ entries, shape (P, B)."""
     if draws < 1:
         raise ValueError(f"the number of resamples must be positive, not {draws}")
     ids = np.asarray(patients, dtype=np.str_)
@@ -150,15 +141,32 @@ def uniform_bits(patients: Sequence[str], key: tuple[str | int, ...], draws: int
         row = int(np.flatnonzero(ids == repeated)[1])
         raise ValueError(f"patients must be distinct: row {row} repeats an earlier one")
     start = keyed_hash(ids.tolist(), *key) if len(ids) else np.empty(0, np.uint64)
-    words = -(-draws // 4)
-    out = np.empty((len(ids), 4 * words), np.uint16)
-    counter = np.arange(1, words + 1, dtype=np.uint64) * STEP
-    for block in range(0, len(ids), 4096):
-        rows = slice(block, min(block + 4096, len(ids)))
-        word = splitmix64(start[rows, None] + counter[None, :])
-        for part in range(4):
-            out[rows, part::4] = (word >> np.uint64(16 * part)).astype(np.uint16)
-    return out[:, :draws]
+    out = np.empty((len(ids), draws), table.dtype)
+    in_threads(lambda span: _look_up(start[slice(*span)], table, out[slice(*span)]), len(ids), _PATIENTS)
+    return out
+
+
+@compiled
+def _look_up(start: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
+    """Four entries of a table from each word of SplitMix64 streams.
+
+    Args:
+        start: of each stream, shape (P,), uint64.
+        table: 2¹⁶ entries.
+        out: written, shape (P, B).
+    """
+    draws = out.shape[1]
+    for patient in range(len(start)):
+        word = start[patient]
+        for first in range(0, draws, 4):
+            # The output function of SplitMix64, as in `keyed_hash`.
+            word += STEP
+            mixed = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            mixed ^= mixed >> np.uint64(31)
+            for place in range(first, min(first + 4, draws)):
+                out[patient, place] = table[mixed & np.uint64(0xFFFF)]
+                mixed >>= np.uint64(16)
 
 
 def resample_mean(values: np.ndarray, patient_codes: np.ndarray, weights: np.ndarray) -> Replicates:
@@ -176,13 +184,31 @@ def resample_mean(values: np.ndarray, patient_codes: np.ndarray, weights: np.nda
     codes = _checked_codes(value, patient_codes, weights, "values")
     present, local = np.unique(codes, return_inverse=True)
     sums = np.stack([np.bincount(local, value, len(present)), np.bincount(local, minlength=len(present))])
-    chosen = weights[present]
-    exact = bool(np.all(value == np.rint(value))) and float(np.abs(value).sum()) * 255 < 2**53
-    if exact:  # integers in float64: exact in any order, so the fast product is safe
-        both = sums @ chosen.astype(np.float64)
+    if bool(np.all(value == np.rint(value))) and float(np.abs(value).sum()) * 255 < 2**53:
+        both = np.zeros((2, weights.shape[1]), np.int64)
+        _add_weighted(sums.astype(np.int64), present, weights, both)
     else:  # einsum without optimize sums in a fixed order
-        both = np.einsum("ip,pb->ib", sums, chosen.astype(np.float64), optimize=False)
+        both = np.einsum("ip,pb->ib", sums, weights[present].astype(np.float64), optimize=False)
+    both = both.astype(np.float64)
     return Replicates(float(value.sum()), float(len(value)), both[0], both[1], len(present))
+
+
+@compiled
+def _add_weighted(sums: np.ndarray, patients: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
+    """Add up two numbers of each patient with its weights.
+
+    Args:
+        sums: shape (2, p), int64.
+        patients: rows of the weights, shape (p,), int64.
+        weights: shape (P, B), uint8.
+        out: zeros; written, shape (2, B), int64.
+    """
+    for place in range(len(patients)):
+        weight = weights[patients[place]]
+        for number in range(2):
+            total, value = out[number], sums[number, place]
+            for resample in range(len(weight)):
+                total[resample] += value * weight[resample]
 
 
 def resample_auroc(
@@ -191,55 +217,92 @@ def resample_auroc(
     """Weighted AUROC in every resample, ties ½, patient weights as case weights.
 
     Equal to `sklearn.metrics.roc_auc_score(positive, scores, sample_weight=weights[patient_codes, b])`
-    for each b. The images are sorted once; the sums of weights between neighbouring scores of the
-    rarer class are one sparse product for all resamples.
+    for each b. The images are sorted once, and gone through once for all resamples.
 
     Args:
         scores: shape (N,), finite.
         positive: shape (N,), bool.
         patient_codes: row of `weights` of each image's patient, shape (N,), int64.
-        weights: shape (P, B).
+        weights: shape (P, B), uint8.
 
     Returns:
         shape (B,), float64, NaN where a resample lacks one of the classes.
 
     Raises:
-        ValueError: the lengths differ, a code is out of range, or a score is not finite.
+        ValueError: the lengths differ, a code is out of range, a score is not finite, or weights are not uint8.
     """
     value = np.asarray(scores, dtype=np.float64)
     codes = _checked_codes(value, patient_codes, weights, "scores")
     label = np.asarray(positive, dtype=bool)
     if label.shape != value.shape:
         raise ValueError(f"positive has shape {label.shape}, scores {value.shape}")
-    resamples = weights.shape[1]
-    out = np.full(resamples, np.nan)
+    out = np.full(weights.shape[1], np.nan)
     if label.all() or not label.any():
         return out
     rarer = label if label.sum() * 2 <= len(label) else ~label
-    present, local = np.unique(codes, return_inverse=True)
-    levels, at = np.unique(value[rarer], return_inverse=True)
-    other = ~rarer
-    place = np.searchsorted(levels, value[other], side="right")  # how many levels are ≤ the value
-    tied = (place > 0) & (levels[np.maximum(place, 1) - 1] == value[other])
-    n, p = len(levels), len(present)
-    mine = _counts(at, local[rarer], n, p)
-    between = _counts(place, local[other], n + 1, p)  # cumulated: strictly below levels[row]
-    equal = _counts(place[tied] - 1, local[other][tied], n, p) if tied.any() else None
-    chosen = weights[present]
-    # Whole numbers below 2²⁴ are exact in float32, which is twice as fast; beyond that, float64.
-    largest = int(chosen.max(initial=0)) ** 2 * len(codes) * int(np.bincount(at).max())
-    number = np.float32 if largest < 2**24 else np.float64
-    for start in range(0, resamples, _RESAMPLES_PER_BLOCK):
-        block = slice(start, min(start + _RESAMPLES_PER_BLOCK, resamples))
-        dense = chosen[:, block].astype(number)
-        own = mine @ dense
-        less = _running_sums(between @ dense)
-        wins = (own * less[:-1]).sum(axis=0, dtype=np.float64)
-        if equal is not None:
-            wins += 0.5 * (own * (equal @ dense)).sum(axis=0, dtype=np.float64)
-        pairs = own.sum(axis=0, dtype=np.float64) * less[-1]
-        np.divide(wins, pairs, out=out[block], where=pairs > 0)
+    by = np.argsort(value, kind="stable")
+    level = np.append(np.flatnonzero(np.diff(value[by], prepend=-np.inf) > 0), len(by))
+    below = np.zeros(len(out), np.uint32 if len(by) < 2**24 else np.uint64)
+    wins, own = np.zeros((2, len(out)), np.uint64)
+    _count_wins(level, rarer[by], codes[by].astype(np.int64), weights, below, wins, own)
+    # Whole numbers far below 2⁵³.
+    pairs = own.astype(np.float64) * below.astype(np.float64)
+    np.divide(0.5 * wins, pairs, out=out, where=pairs > 0)
     return out if rarer is label else 1.0 - out
+
+
+@compiled
+def _count_wins(
+    level: np.ndarray,
+    mine: np.ndarray,
+    codes: np.ndarray,
+    weights: np.ndarray,
+    below: np.ndarray,
+    wins: np.ndarray,
+    own: np.ndarray,
+) -> None:
+    """Weighted pairs in which one class has the larger score, twice, in every resample; equal scores count once.
+
+    Args:
+        level: where the images of each distinct score begin, and where all end, int64.
+        mine: whether images are of the class, by rising score, shape (N,), bool.
+        codes: row of their weights, shape (N,), int64.
+        weights: shape (P, B), uint8.
+        below: zeros; the weight of the other class, written, shape (B,), uint32 or uint64.
+        wins: zeros; written, shape (B,), uint64.
+        own: zeros; the weight of the class, written, shape (B,), uint64.
+    """
+    resamples = len(wins)
+    equal = np.zeros(resamples, below.dtype)
+    for number in range(len(level) - 1):
+        first, last = level[number], level[number + 1]
+        tied = last - first > 1
+        if tied:
+            equal[:] = 0
+            for place in range(first, last):
+                if not mine[place]:
+                    weight = weights[codes[place]]
+                    for resample in range(resamples):
+                        equal[resample] += weight[resample]
+        # Nothing is decided inside of these loops, so that they are made of vector instructions.
+        for place in range(first, last):
+            weight = weights[codes[place]]
+            if mine[place] and tied:
+                for resample in range(resamples):
+                    one = np.uint64(weight[resample])
+                    own[resample] += one
+                    wins[resample] += one * (np.uint64(2) * np.uint64(below[resample]) + np.uint64(equal[resample]))
+            elif mine[place]:
+                for resample in range(resamples):
+                    one = np.uint64(weight[resample])
+                    own[resample] += one
+                    wins[resample] += np.uint64(2) * (one * np.uint64(below[resample]))
+            elif not tied:
+                for resample in range(resamples):
+                    below[resample] += weight[resample]
+        if tied:
+            for resample in range(resamples):
+                below[resample] += equal[resample]
 
 
 def auroc_replicates(
@@ -368,22 +431,7 @@ def _poisson_table() -> np.ndarray:
 
 
 _POISSON = _poisson_table()
-
-
-def _running_sums(values: np.ndarray) -> np.ndarray:
-    """Cumulative sums down the rows; for whole numbers the same as `np.cumsum` and several times faster."""
-    rows, columns = values.shape
-    size = 32
-    padded = np.zeros((-(-rows // size) * size, columns), values.dtype)
-    padded[:rows] = values
-    blocks = np.matmul(np.tri(size, dtype=values.dtype), padded.reshape(-1, size, columns))
-    blocks[1:] += np.cumsum(blocks[:-1, -1], axis=0)[:, None, :]
-    return blocks.reshape(-1, columns)[:rows]
-
-
-def _counts(rows: np.ndarray, columns: np.ndarray, n: int, p: int) -> sparse.csr_matrix:
-    ones = np.ones(len(rows), np.float32)
-    return sparse.csr_matrix((ones, (rows, columns)), shape=(n, p))
+_UNIFORM = np.arange(2**16, dtype=np.uint16)
 
 
 def _checked_codes(values: np.ndarray, patient_codes: np.ndarray, weights: np.ndarray, name: str) -> np.ndarray:
@@ -392,6 +440,8 @@ def _checked_codes(values: np.ndarray, patient_codes: np.ndarray, weights: np.nd
         raise ValueError(f"{name} and patient_codes must be one-dimensional and equally long")
     if weights.ndim != 2:
         raise ValueError(f"weights must have shape (patients, resamples), not {weights.shape}")
+    if weights.dtype != np.uint8:
+        raise ValueError(f"weights have dtype {weights.dtype}: whole numbers from 0 to 255, uint8, are needed")
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         raise ValueError(f"{name}: row {bad[0]} is not finite")
