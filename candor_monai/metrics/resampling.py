@@ -109,6 +109,22 @@ def patient_weights(patients: Sequence[str], seed: int, resamples: int) -> np.nd
     return _looked_up(patients, ("weights", seed), resamples, _POISSON)
 
 
+def poisson_of_bits(bits: np.ndarray) -> np.ndarray:
+    """Poisson(1) by inversion of uniform 16-bit numbers.
+
+    Args:
+        bits: any shape, uint16.
+
+    Returns:
+        the same shape, uint8.
+
+    Examples:
+        >>> poisson_of_bits(np.array([0, 30_000, 65_535], np.uint16)).tolist()
+        [0, 1, 8]
+    """
+    return _POISSON[bits]
+
+
 def uniform_bits(patients: Sequence[str], key: tuple[str | int, ...], draws: int) -> np.ndarray:
     """Independent uniform 16-bit numbers of each patient, a pure function of (key, patient, draw).
 

@@ -146,7 +146,7 @@ def test_tiny_sizes_change_no_interval_and_no_permutation(monkeypatch):
     for name, value in {
         "half_samples._BLOCK": 7,
         "null_discordance._ELEMENTS": 50,
-        "resampling._RESAMPLES_PER_BLOCK": 3,
+        "resampling._PATIENTS": 3,
         "permutation.CHECK_EVERY": 64,
         "total_interval._ORDERED": 500,
     }.items():
