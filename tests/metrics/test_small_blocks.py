@@ -26,6 +26,7 @@ SIZES = {
     "neighbours.GROUP": (2, 4, 16),
     "neighbours._SCORES": (1, 400, 5000),
     "neighbours._PART": (7, 33, 64),
+    "neighbours._HELD": (1, 50, 2**21),
     "sweep.MANY": (1, 20, 100),
     "sweep._SHARE": (0.0, 0.1, 0.5),
     "sweep._DEEP": (0.5, 128),
