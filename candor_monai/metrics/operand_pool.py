@@ -86,8 +86,10 @@ class OperandPool:
             query = np.concatenate([query, left[again.query]])
             candidate = np.concatenate([candidate, again.candidate])
             long = left[again.long]
-        by = np.argsort(query, kind="stable")
-        return Shortlist(query[by], candidate[by], long)
+        if (query[1:] < query[:-1]).any():
+            by = np.argsort(query, kind="stable")
+            query, candidate = query[by], candidate[by]
+        return Shortlist(query, candidate, long)
 
     def _scored(self, space: SweepSpace, request: Request, k: int, counts: Counts) -> Shortlist:
         if space is not self.space:
