@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from threading import BoundedSemaphore
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from .total_interval import (
     lists_bytes,
     pool_splits,
     split_bits,
+    splits_bytes,
     total_interval,
     total_margin_replicates,
     total_replicates,
@@ -174,12 +176,16 @@ def total_splits(
     how = options.k, options.by_patient
     out: list[dict[str, SplitReplicates]] = [{} for _ in cells]
 
+    most = max(map(splits_bytes, cells), default=1)
+    room = BoundedSemaphore(max(1, options.memory_bytes // 4 // most))
+
     def split(work: tuple[int, Lists]) -> None:
         place, lists = work
-        cell = cells[place]
-        out[place]["D"] = total_replicates(cell, rows.array, units, bits, *how, lists=lists)
-        if cell.margin is not None:
-            out[place]["margin_auroc"] = total_margin_replicates(cell, rows.array, units, bits, rank, *how, lists=lists)
+        cell, made = cells[place], out[place]
+        with room:
+            made["D"] = total_replicates(cell, rows.array, units, bits, *how, lists=lists)
+            if cell.margin is not None:
+                made["margin_auroc"] = total_margin_replicates(cell, rows.array, units, bits, rank, *how, lists=lists)
 
     for places in _listed_together(cells, options):
         lists = cell_lists(rows, [cells[place] for place in places], units, rank, order, options)

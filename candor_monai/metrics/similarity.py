@@ -144,16 +144,23 @@ class FeatureRows:
 
         Returns:
             shape (P,), float64.
+
+        Raises:
+            IndexError: there is no such row.
+            ValueError: the shapes differ.
         """
         left = np.ascontiguousarray(left, np.int64)
         right = np.ascontiguousarray(right, np.int64)
+        if left.shape != right.shape or left.ndim != 1:
+            raise ValueError(f"left has shape {left.shape}, right {right.shape}: both must be (pairs,)")
+        scale = self.norms[left] * self.norms[right]  # before compiled code, which does not look for wrong rows
         # Block by block of the right rows, which then stay in a cache.
         block = max(1, _CACHED_BYTES // (4 * self.dimension), -(-len(self) // 2**16))
         by = np.argsort((right // block).astype(np.uint16), kind="stable")
         products, out = np.empty((2, len(left)))
         self._fill(products, left[by], right[by])
         out[by] = products
-        out /= self.norms[left] * self.norms[right]
+        out /= scale
         return out
 
     def _fill(self, out: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:

@@ -233,6 +233,11 @@ def lists_bytes(cell: Cell, k: int) -> int:
     return 2 * (int(cell.own.sum()) + 2 * MAX_SCORED) * _length(k) * _LISTED_BYTES
 
 
+def splits_bytes(cell: Cell) -> int:
+    """About how many bytes the splits of a cell take while they are made."""
+    return SPLITS * (14 * cell.n + 41 * max(int(cell.own.sum()), 2 * MAX_SCORED))
+
+
 def pool_splits(parts: Sequence[SplitReplicates]) -> SplitReplicates:
     """The value pooled over cells by number of queries.
 
@@ -345,7 +350,7 @@ def difference_variance(first: SplitReplicates, second: SplitReplicates) -> floa
     units = np.concatenate([first.units, second.units])
     codes, place = np.unique(units, return_inverse=True)
     apart = np.bincount(place, np.concatenate([first.influence, -second.influence]), len(codes))
-    own = float(apart @ apart) / first.weight**2
+    own = float(np.sum(apart**2)) / first.weight**2
     return total_variance(first.table() - second.table(), share, max(first.thinned, second.thinned), own)
 
 
@@ -406,6 +411,9 @@ def auroc_variance(scores: np.ndarray, positive: np.ndarray, units: np.ndarray) 
         >>> round(auroc_variance(np.array([1.0, 3.0, 2.0, 0.0]), np.array([1, 1, 0, 0], bool), np.arange(4)), 4)
         0.0625
     """
+    # Sums of floating-point numbers keep one order, whatever that of the images.
+    by = np.lexsort((units, positive, scores))
+    scores, positive, units = scores[by], positive[by], units[by]
     wins, losses = int(positive.sum()), int((~positive).sum())
     ranks = stats.rankdata(scores)
     share = np.empty(len(scores))
@@ -415,7 +423,7 @@ def auroc_variance(scores: np.ndarray, positive: np.ndarray, units: np.ndarray) 
     share[positive] /= wins
     share[~positive] /= losses
     by_patient = np.bincount(np.unique(units, return_inverse=True)[1], share)
-    return float(by_patient @ by_patient)
+    return float(np.sum(by_patient**2))
 
 
 def effective_number(counts: np.ndarray) -> float:

@@ -125,3 +125,12 @@ def test_bad_pairs_are_named(left, right, message):
 def test_subnormal_and_huge_rows():
     features = np.float32([[1e-42, 2e-42], [1e38, 2e38], [1, 2]])
     assert FeatureRows(features).similarities([0, 1], [1, 2]).tolist() == pytest.approx([1, 1], abs=1e-3)
+
+
+def test_pairs_that_are_not_there_are_refused():
+    rows = FeatureRows(np.float32([[1, 0], [1, 1]]))
+    for left, right in (([10**9], [0]), ([0], [2]), ([-3], [0])):
+        with pytest.raises(IndexError):
+            rows.similarities(left, right)
+    with pytest.raises(ValueError, match=r"left has shape \(3,\), right \(1,\)"):
+        rows.similarities([0, 0, 0], [0])

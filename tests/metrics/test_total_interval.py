@@ -121,6 +121,18 @@ def test_scoring_some_images_gives_the_variance_of_all() -> None:
     assert spread(60) == pytest.approx(spread(1000), rel=0.2)
 
 
+def test_auroc_variance_does_not_depend_on_the_order_of_the_images() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        scores, positive, units = (
+            rng.standard_normal(1200).round(2),
+            rng.random(1200) < 0.3,
+            rng.integers(600, size=1200),
+        )
+        by = rng.permutation(1200)
+        assert auroc_variance(scores, positive, units) == auroc_variance(scores[by], positive[by], units[by])
+
+
 def test_auroc_variance_equals_delong() -> None:
     rng = np.random.default_rng(0)
     scores, positive = rng.normal(size=90), np.arange(90) < 40
