@@ -187,11 +187,11 @@ def _walk(
         floor[at] = reached
         # Whatever was not kept has a score below the limit.
         if not reached > limit[query] + rounding * abs(limit[query]) + error[query]:
-            told[at], found = 1, first
+            told[at], found = _SHORT, first
         elif found - first > most:
-            told[at], found = 2, first
+            told[at], found = _CROWDED, first
         else:
-            told[at] = 0
+            told[at] = _SERVED
     return found
 
 

@@ -1,8 +1,8 @@
 """One pass over the candidates of a group for many requests: of each query, what is above a score limit is kept.
 
 Each request picks its own from what was kept. Limits are estimated from a sample of the candidates, so a query may keep
-too few of a request: where scores are coarse such queries go through a second pass, with limits that the first one
-tells, and what is left then is scored for that request alone.
+too few of a request: such queries go through a second pass, with limits that the first one tells, and what is left then
+is scored for that request alone.
 """
 
 from __future__ import annotations
@@ -119,15 +119,7 @@ class _Pass:
         kept = [*(lowest.above(nb.raw_values(one)) for one in higher), lowest]
         needed = np.full(len(chunk), np.inf)
         picked = [
-            pick(
-                pool.space,
-                request,
-                self._place_of_row,
-                chunk,
-                kept[level],
-                k,
-                needed,
-            )
+            pick(pool.space, request, self._place_of_row, chunk, kept[level], k, needed)
             for (request, k), level in zip(self._many, self._level, strict=True)
         ]
         picked = self._again(chunk, needed, limit.dtype, picked, counts)
