@@ -22,7 +22,7 @@ from .score_tables import union
 from .sweep_space import Operand, SweepSpace, raw_numbers
 from .workers import in_workers
 
-# Bytes of a block of scores.
+# Bytes of a block of scores, at most; an eighth of the memory is for those of all threads.
 _BLOCK_BYTES = 2**25
 _QUERIES, _FEWEST_QUERIES = 4096, 256
 # Bytes of a kept candidate, at their peak.
@@ -87,6 +87,7 @@ class _Pass:
     ) -> None:
         count = len(pool.rows)
         self._pool, self._many, self._few = pool, many, few
+        self._block = min(_BLOCK_BYTES, pool.options.memory_bytes // 8 // torch.get_num_threads())
         self.members = union([request.candidates for request, _ in many], count)
         self._asked = union([request.queries for request, _ in many], count)
         self._place_of_row = np.full(count, -1)
@@ -115,7 +116,7 @@ class _Pass:
         readers = [PassReader(pool.space, request, k, self._place_of_row, chunk) for request, k in self._few]
         queries = pool.queries(chunk)
         *higher, limit = self._limits(queries, counts)
-        lowest = _keep(pool, self.members, queries, limit, _MANY_TIMES * self._levels[-1][0], readers, counts)
+        lowest = self._keep(queries, limit, readers, counts)
         kept = [*(lowest.above(nb.raw_values(one)) for one in higher), lowest]
         needed = np.full(len(chunk), np.inf)
         picked = [
@@ -124,6 +125,42 @@ class _Pass:
         ]
         picked = self._again(chunk, needed, limit.dtype, picked, counts)
         return [*picked, *(reader.found() for reader in readers)], counts
+
+    def _keep(self, queries: Operand, limit: np.ndarray, readers: Sequence[PassReader], counts: Counts) -> KeptScores:
+        """One pass over the candidates, in blocks: what reaches the limit of its query.
+
+        Args:
+            queries: their operand.
+            limit: of each query, as scores are stored.
+            readers: are shown every block.
+            counts: is added to.
+        """
+        pool, members = self._pool, self.members
+        space, most = pool.space, _MANY_TIMES * self._levels[-1][0]
+        limit = limit.copy()
+        never = nb.greatest_score(limit.dtype)
+        number = np.zeros(len(queries), np.int64)
+        error = space.error(pool.candidates(members), queries) if pool.keeps else np.zeros(len(queries))
+        pieces = []
+        rows = max(1, min(self._block // (space.dtype.itemsize * max(1, len(queries))), len(members)))
+        scores = space.room(rows, len(queries))
+        for start in range(0, len(members), rows):
+            part = pool.candidates(members[start : start + rows])
+            np.maximum(error, space.error(part, queries), out=error)
+            table = _raw_scores(space, part, queries, scores)
+            counts.scored += table.size
+            for reader in readers:
+                reader.read(table, start, error)
+            member, query = places_above(table, limit)
+            pieces.append((query, start + member, table[member, query]))
+            number += np.bincount(query, minlength=len(queries))
+            # One that keeps many times what it should is not served.
+            limit[number > most] = never
+        query, member, raw = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        keep = limit[query] != never
+        reached = nb.raw_values(limit)
+        reached[limit == never] = np.inf
+        return KeptScores.of_raw(query[keep], member[keep], raw[keep], reached, error)
 
     def _again(
         self, chunk: np.ndarray, needed: np.ndarray, dtype: np.dtype, picked: list[Picked], counts: Counts
@@ -134,8 +171,7 @@ class _Pass:
         if not len(left):
             return picked
         pool, chunk = self._pool, chunk[left]
-        most = _MANY_TIMES * self._levels[-1][0]
-        kept = _keep(pool, self.members, pool.queries(chunk), limit[left], most, [], counts)
+        kept = self._keep(pool.queries(chunk), limit[left], [], counts)
         out = []
         for (request, k), (query, candidate, unserved) in zip(self._many, picked, strict=True):
             if len(unserved):
@@ -192,52 +228,6 @@ def _wanted(k: int, candidates: int, members: int) -> int:
     A few are found among three times as many, many among little more.
     """
     return int(np.ceil(min(3 * k, k + 9 * np.sqrt(k)) / candidates * members)) + 32
-
-
-def _keep(
-    pool: OperandPool,
-    members: np.ndarray,
-    queries: Operand,
-    limit: np.ndarray,
-    most: int,
-    readers: Sequence[PassReader],
-    counts: Counts,
-) -> KeptScores:
-    """One pass over the candidates, in blocks: what reaches the limit of its query.
-
-    Args:
-        pool: of the group.
-        members: rows of the candidates, ascending, int64.
-        queries: their operand.
-        limit: of each query, as scores are stored.
-        most: candidates that may be kept of a query; one with more is not served.
-        readers: are shown every block.
-        counts: is added to.
-    """
-    space = pool.space
-    limit = limit.copy()
-    never = nb.greatest_score(limit.dtype)
-    number = np.zeros(len(queries), np.int64)
-    error = space.error(pool.candidates(members), queries) if pool.keeps else np.zeros(len(queries))
-    pieces = []
-    rows = max(1, min(_BLOCK_BYTES // (space.dtype.itemsize * max(1, len(queries))), len(members)))
-    scores = space.room(rows, len(queries))
-    for start in range(0, len(members), rows):
-        part = pool.candidates(members[start : start + rows])
-        np.maximum(error, space.error(part, queries), out=error)
-        table = _raw_scores(space, part, queries, scores)
-        counts.scored += table.size
-        for reader in readers:
-            reader.read(table, start, error)
-        member, query = places_above(table, limit)
-        pieces.append((query, start + member, table[member, query]))
-        number += np.bincount(query, minlength=len(queries))
-        limit[number > most] = never
-    query, member, raw = (np.concatenate(column) for column in zip(*pieces, strict=True))
-    keep = limit[query] != never
-    reached = nb.raw_values(limit)
-    reached[limit == never] = np.inf
-    return KeptScores.of_raw(query[keep], member[keep], raw[keep], reached, error)
 
 
 def _raw_scores(space: SweepSpace, part: Operand, queries: Operand, scores: torch.Tensor) -> np.ndarray:
