@@ -22,8 +22,9 @@ from .score_tables import union
 from .sweep_space import Operand, SweepSpace, raw_numbers
 from .workers import in_workers
 
-# Bytes of a block of scores, at most; an eighth of the memory is for those of all threads.
-_BLOCK_BYTES = 2**25
+# Bytes of a block of scores, at most (an eighth of the memory is for those of all threads), and its candidates, which
+# may be made for it.
+_BLOCK_BYTES, _BLOCK_ROWS = 2**25, 2**14
 _QUERIES, _FEWEST_QUERIES = 4096, 256
 # Bytes of a kept candidate, at their peak.
 _KEPT_BYTES = 96
@@ -142,7 +143,7 @@ class _Pass:
         number = np.zeros(len(queries), np.int64)
         error = space.error(pool.candidates(members), queries) if pool.keeps else np.zeros(len(queries))
         pieces = []
-        rows = max(1, min(self._block // (space.dtype.itemsize * max(1, len(queries))), len(members)))
+        rows = max(1, min(self._block // (space.dtype.itemsize * max(1, len(queries))), _BLOCK_ROWS))
         scores = space.room(rows, len(queries))
         for start in range(0, len(members), rows):
             part = pool.candidates(members[start : start + rows])

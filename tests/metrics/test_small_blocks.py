@@ -31,6 +31,7 @@ SIZES = {
     "sweep._SHARE": (0.0, 0.1, 0.5),
     "sweep._DEEP": (0.5, 128),
     "shared_pass._BLOCK_BYTES": (1, 2000, 20_000),
+    "shared_pass._BLOCK_ROWS": (5, 32, 2**14),
     "shared_pass._QUERIES": (3, 17, 64),
     "shared_pass._SAMPLE": (8, 30, 1000),
     "sweep._WORTH": (0, 500, 2**18),

@@ -12,6 +12,7 @@ from candor_monai.metrics.neighbours import Counts, Request, nearest
 from candor_monai.metrics.operand_pool import OperandPool
 from candor_monai.metrics.options import Options
 from candor_monai.metrics.similarity import FeatureRows
+from candor_monai.metrics.sweep_space import SweepSpace
 
 from .test_sweep_space import made
 
@@ -117,6 +118,29 @@ def test_little_memory_changes_no_bit(small_blocks):
     for one, two in zip(rich, poor, strict=True):
         assert one.similarities.tolist() == two.similarities.tolist()
         assert one.rows.tolist() == two.rows.tolist()
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_a_second_pass_of_few_queries_makes_no_larger_operand(small_blocks, precision, monkeypatch):
+    """Where the group's operand is not kept, a block's candidates are made for it, however few scores it has."""
+    monkeypatch.setattr(shared_pass, "_BLOCK_ROWS", 50)
+    monkeypatch.setattr(shared_pass, "_OF_RISE", 3.0)  # limits that are too high, so that much goes through again
+    made_of: list[int] = []
+    queries_of_passes: list[int] = []
+    candidates, keep = SweepSpace.candidates, shared_pass._Pass._keep
+
+    def watched_keep(self, queries, *others):
+        queries_of_passes.append(len(queries))
+        with pytest.MonkeyPatch.context() as inside:
+            inside.setattr(SweepSpace, "candidates", lambda *given: made_of.append(len(given[1])) or candidates(*given))
+            return keep(self, queries, *others)
+
+    monkeypatch.setattr(shared_pass._Pass, "_keep", watched_keep)
+    rows = FeatureRows(made("gauss", count=1200, dimension=400))
+    options = Options(memory_bytes=2**20, precision=precision)
+    sweep.search(rows, requests_of(1200, seed=1), 5, np.arange(1200), options, Counts())
+    assert min(queries_of_passes) < 64
+    assert 0 < max(made_of) <= 50
 
 
 def test_a_pair_in_two_requests_is_settled_once():
