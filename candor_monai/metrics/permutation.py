@@ -56,6 +56,7 @@ ENOUGH_LISTED = 100
 _USUAL = 2048
 _POSITION = 64
 _SLACK = 1e-12
+# A finding has lists where a walk is expected to be shorter than this; they may be twice as long.
 _MAX_LIST = 2048
 # Rows that are normalised in float64 at once; queries that are compared at once for the lists (four times as many where
 # memory allows), and, at most, candidates.
@@ -566,7 +567,7 @@ class _CellNull:
     def list_length(self) -> int:
         """Images among which the k members that are looked for are missing once in a hundred thousand."""
         share, k = self._cell.n / len(self.group.rows), self._options.k
-        return min(int((k + 3.5 * np.sqrt(k) + 8) / share) + 64, _MAX_LIST)
+        return min(int((k + 3.5 * np.sqrt(k) + 8) / share) + 64, 2 * _MAX_LIST)
 
     def _plan(self, features_width: int) -> None:
         """Choose the cheaper way, and how many queries it can afford."""
