@@ -92,7 +92,7 @@ def test_equals_the_engine_on_relabelled_cohorts(
     options = replace(QUICK, **OPTIONS[name])
     if lists:
         monkeypatch.setattr(permutation, "_LIST_OVERHEAD", -1e9)
-        monkeypatch.setattr(permutation, "_MAX_LIST", 40)  # some run out
+        monkeypatch.setattr(permutation, "_MAX_LIST", 20)  # some run out
     features, table = cohort(1, per_patient=per_patient)
     observations = Observations(**table)
     found = nulls(features, table, options)
