@@ -83,7 +83,7 @@ def pick(
     inside = np.flatnonzero(chunk[at] == request.queries)
     inside = inside[np.argsort(at[inside], kind="stable")]
     asked = at[inside]
-    place_of_member = np.full(int(place_of_row.max(initial=-1)) + 1, -1, np.int32)
+    place_of_member = np.full(len(place_of_row), -1, np.int32)
     place_of_member[place_of_row[request.candidates]] = np.arange(len(request.candidates))
     by = np.argsort(request.excluded[0], kind="stable")
     out_query, out_candidate = request.excluded[0][by], request.excluded[1][by]

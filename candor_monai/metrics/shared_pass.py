@@ -147,7 +147,8 @@ class _Pass:
         scores = space.room(rows, len(queries))
         for start in range(0, len(members), rows):
             part = pool.candidates(members[start : start + rows])
-            np.maximum(error, space.error(part, queries), out=error)
+            if not pool.keeps:
+                np.maximum(error, space.error(part, queries), out=error)
             table = _raw_scores(space, part, queries, scores)
             counts.scored += table.size
             for reader in readers:
@@ -155,7 +156,6 @@ class _Pass:
             member, query = places_above(table, limit)
             pieces.append((query, start + member, table[member, query]))
             number += np.bincount(query, minlength=len(queries))
-            # One that keeps many times what it should is not served.
             limit[number > most] = never
         query, member, raw = (np.concatenate(column) for column in zip(*pieces, strict=True))
         keep = limit[query] != never

@@ -184,6 +184,8 @@ def test_bad_input_names_the_argument_and_the_row() -> None:
         resample_mean(np.array([0, np.nan]), np.array([0, 1]), weights)
     with pytest.raises(ValueError, match="patient_codes: row 1 is 2"):
         resample_mean(np.array([0, 1]), np.array([0, 2]), weights)
+    with pytest.raises(ValueError, match="weights have dtype float64: whole numbers from 0 to 255, uint8, are needed"):
+        resample_mean(np.ones(2), np.zeros(2, np.int64), np.ones((1, 4)))
     with pytest.raises(ValueError, match="equally long"):
         resample_auroc(np.zeros(3), np.zeros(3, bool), np.zeros(2, np.int64), weights)
     with pytest.raises(ValueError, match="row 2 repeats"):
