@@ -13,6 +13,7 @@ import numpy as np
 
 from . import neighbours as nb
 from .discordance import neighbour_mean
+from .largest import write_largest
 from .neighbours import Counts, Request
 from .options import Options
 from .score_tables import Block, Pairs, ScoreTables, joined, union
@@ -114,7 +115,7 @@ class Batch:
         member, image = np.divmod(distinct, len(block.rows))
         exact = self._rows.similarities(block.rows[image], self._candidates[member])
         of_pairs = exact[back]
-        _write_largest(pairs.target, of_pairs, largest)
+        write_largest(pairs.target, of_pairs, largest)
         used = np.zeros(len(distinct), bool)
         used[back[of_pairs >= largest[pairs.target, -1]]] = True
         counts.settled += len(distinct)
@@ -129,52 +130,17 @@ def _means(largest: np.ndarray) -> np.ndarray:
     return out
 
 
-def _ranked(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Keys ascending, and where each was; equal keys stay in their order. Few enough bits are sorted as one number."""
-    bits = len(keys).bit_length()
-    both = np.sort((keys << bits) | np.arange(len(keys)))
-    return both >> bits, both & ((1 << bits) - 1)
-
-
 def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Distinct keys, ascending, and the place of each key among them.
 
     >>> _distinct(np.array([7, 2, 7]))
     (array([2, 7]), array([1, 0, 1]))
     """
-    ranked, by = _ranked(keys)
+    bits = len(keys).bit_length()
+    both = np.sort((keys << bits) | np.arange(len(keys)))  # one number sorts faster than a key with its place
+    ranked, by = both >> bits, both & ((1 << bits) - 1)
     new = np.ones(len(keys), bool)
     new[1:] = ranked[1:] != ranked[:-1]
     back = np.empty(len(keys), np.int64)
     back[by] = np.cumsum(new) - 1
     return ranked[new], back
-
-
-def _write_largest(target: np.ndarray, values: np.ndarray, largest: np.ndarray) -> None:
-    """Write the largest values of each target, descending, into its row.
-
-    Args:
-        target: shape (S,), int64.
-        values: shape (S,), float64.
-        largest: shape (targets, k), float64; rows of targets without a value are left as they are.
-
-    >>> largest = np.full((2, 2), -np.inf)
-    >>> _write_largest(np.array([1, 1, 1]), np.array([3.0, 5.0, 4.0]), largest)
-    >>> largest
-    array([[-inf, -inf],
-           [  5.,   4.]])
-    """
-    values = values[_ranked(target)[1]]
-    number = np.bincount(target, minlength=len(largest))
-    start = np.cumsum(number) - number
-    left = np.flatnonzero(number)
-    width = k = largest.shape[1]
-    while len(left):
-        # Those with more values, which are few, wait for a table of twice the width.
-        now = left[number[left] <= width]
-        place = np.arange(width)
-        table = values[np.minimum(start[now][:, None] + place, len(values) - 1)]
-        table[place >= number[now][:, None]] = -np.inf
-        largest[now] = -np.sort(-table, axis=1)[:, :k]
-        left = left[number[left] > width]
-        width *= 2

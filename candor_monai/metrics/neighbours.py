@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from .largest import by_target, kth_largest, write_nearest
 from .score_scan import group_peaks, opened_groups, places_above
 from .similarity import FeatureRows
 from .sweep_space import Operand, SweepSpace, choose_precision, raw_numbers
@@ -25,8 +26,6 @@ _SCORES = 2**22
 _PART = 16384
 # Lists of more neighbours are long.
 FEW = 64
-# Places of a table that is sorted at once.
-_TABLE = 2**20
 # Pairs that are held before those that later candidates have ruled out are left out.
 _HELD = 2**21
 
@@ -264,7 +263,7 @@ def settle_together(
         similarities = np.full((len(request.queries), k), -np.inf)
         found = np.full((len(request.queries), k), -1, np.int64)
         exact = rows.similarities(query_row[at], found_row[at]) if at in apart else settled[places[at]]
-        _largest(short.query, found_row[at], exact, order, similarities, found)
+        write_nearest(short.query, found_row[at], exact, order, similarities, found)
         chosen = exact >= similarities[short.query, -1]
         if at in apart:
             counts.settled += len(exact)
@@ -462,63 +461,14 @@ def _trimmed(space: SweepSpace, pieces: list[_Piece], floor: np.ndarray, k: int,
         long: queries with too many, of which nothing is kept.
     """
     query, candidate, value, error = (np.concatenate(column) for column in zip(*pieces, strict=True))
-    keep = ~long[query] & (value > -np.inf) & (upper_bound(space, value, error) >= floor[query])
+    least = np.where(value > -np.inf, lower_bound(space, value, error), -np.inf)
+    np.maximum(floor, kth_largest(query, least, len(floor), k), out=floor)
+    keep = (value > -np.inf) & (upper_bound(space, value, error) >= floor[query])
+    long |= np.bincount(query[keep], minlength=len(floor)) > crowd(k)
+    keep &= ~long[query]
     query, candidate, value, error = query[keep], candidate[keep], value[keep], error[keep]
-    least = lower_bound(space, value, error)
-    by = np.lexsort((-least, query))
-    query, candidate, value, error, least = query[by], candidate[by], value[by], error[by], least[by]
-    np.maximum(floor, kth_floor(query, least, len(floor), k), out=floor)
-    keep = upper_bound(space, value, error) >= floor[query]
-    crowded = np.bincount(query[keep], minlength=len(floor)) > crowd(k)
-    long |= crowded
-    keep &= ~crowded[query]
-    return query[keep], candidate[keep], value[keep], error[keep]
-
-
-def kth_floor(query: np.ndarray, least: np.ndarray, count: int, k: int) -> np.ndarray:
-    """The k-th largest lower bound of each of ``count`` queries, −inf where there are fewer.
-
-    Args:
-        query: index of the query, shape (S,), int64, ascending.
-        least: lower bounds, shape (S,), float64, descending within a query.
-        count: queries.
-        k: neighbours.
-    """
-    start = np.searchsorted(query, np.arange(count + 1))
-    full = np.diff(start) >= k
-    floor = np.full(count, -np.inf)
-    floor[full] = least[start[:-1][full] + k - 1]
-    return floor
-
-
-def _largest(
-    query: np.ndarray,
-    row: np.ndarray,
-    exact: np.ndarray,
-    order: np.ndarray,
-    similarities: np.ndarray,
-    found: np.ndarray,
-) -> None:
-    """Write the largest of each query into ``similarities`` and ``found``: a line of a table a query, sorted."""
-    k = similarities.shape[1]
-    number = np.bincount(query, minlength=len(similarities))
-    place = np.arange(len(query)) - np.repeat(np.cumsum(number) - number, number)
-    lines = max(1, _TABLE // max(1, int(number.max(initial=0))))
-    for first in range(0, len(similarities), lines):
-        last = min(first + lines, len(similarities))
-        low, high = np.searchsorted(query, (first, last))
-        shape = last - first, max(k, int(number[first:last].max(initial=0)))
-        values, member = np.full(shape, np.inf), np.full(shape, -1, np.int64)
-        values[query[low:high] - first, place[low:high]] = -exact[low:high]
-        member[query[low:high] - first, place[low:high]] = row[low:high]
-        by = np.argsort(values, axis=1)
-        values = np.take_along_axis(values, by, axis=1)
-        member = np.take_along_axis(member, by, axis=1)
-        equal = (values[:, 1:] == values[:, :-1]) & (member[:, 1:] >= 0) & (member[:, :-1] >= 0)
-        tied = np.flatnonzero(equal.any(axis=1))
-        by = np.lexsort((order[member[tied]], values[tied]), axis=1)
-        member[tied] = np.take_along_axis(member[tied], by, axis=1)
-        similarities[first:last], found[first:last] = -values[:, :k], member[:, :k]
+    by = by_target(query, len(floor))
+    return query[by], candidate[by], value[by], error[by]
 
 
 def _settle_long(

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from . import neighbours as nb
+from .largest import kth_largest
 from .neighbours import Request
 from .score_scan import places_above, taken
-from .score_tables import kth_floor
 from .sweep_space import SweepSpace
 
 #: (query, candidate, score) of what is held: numbers in the reader's lists, and scores that compare as numbers do.
@@ -129,7 +129,7 @@ class PassReader:
         query, member, score = _joined(self._held)
         value = _values(score)
         error = self._error[query]
-        floor = kth_floor(query, nb.lower_bound(self._space, value, error), len(self.queries), self._k)
+        floor = kth_largest(query, nb.lower_bound(self._space, value, error), len(self.queries), self._k)
         stay = nb.upper_bound(self._space, value, error) >= floor[query]
         self._lost |= np.bincount(query[stay], minlength=len(self.queries)) > self._most
         stay &= ~self._lost[query]

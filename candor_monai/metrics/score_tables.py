@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from . import neighbours as nb
+from .largest import kth_largest
 from .neighbours import Request
 from .score_scan import group_peaks, in_reach, opened_groups
 from .sweep_space import Operand, SweepSpace, raw_numbers
@@ -260,7 +261,7 @@ class Block:
             queries.residual[pairs.query],
         )
         value = nb.raw_values(pairs.score)
-        floor = kth_floor(pairs.target, nb.lower_bound(space, value, error), count, k)
+        floor = kth_largest(pairs.target, nb.lower_bound(space, value, error), count, k)
         return pairs.only(nb.upper_bound(space, value, error) >= floor[pairs.target])
 
     def _columns(self, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -386,23 +387,3 @@ def _limit(space: SweepSpace, kth: np.ndarray, error: np.ndarray, dtype: np.dtyp
     limit = nb.floor_to(nb.score_limit(space, nb.lower_bound(space, value, error), error), dtype)
     positive &= limit > 0
     return np.where(positive, limit, nb.greatest_score(dtype)).astype(dtype), positive
-
-
-def kth_floor(target: np.ndarray, least: np.ndarray, count: int, k: int | np.ndarray) -> np.ndarray:
-    """A number at or just below the k-th largest lower bound of each target, −inf where there are fewer.
-
-    Args:
-        target: shape (S,), int64, below ``count``.
-        least: lower bounds, above −4 and below 4, shape (S,), float64.
-        count: targets.
-        k: neighbours, or those of each target, shape (count,).
-    """
-    # A 64-bit key sorts much faster than two columns. It holds 31 bits of the bound, rounded down.
-    key = np.sort((target << 32) | (2**31 - np.floor((least + 4) * 2.0**28).astype(np.int64)))
-    number = np.bincount(target, minlength=count)
-    start = np.cumsum(number) - number
-    enough = number >= k
-    last = (start + k - 1)[enough]
-    floor = np.full(count, -np.inf)
-    floor[enough] = (2**31 - (key[last] & 0xFFFFFFFF)) * 2.0**-28 - 4
-    return floor

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .largest import by_target
 from .neighbours import Counts
 from .score_tables import Block, Pairs, ScoreTables, joined
 from .workers import in_workers
@@ -38,7 +39,7 @@ def table_lists(tables: ScoreTables, counts: Counts) -> list[Listed]:
             found[at].append(piece)
     counts.scored += len(tables.queries) * len(tables.members)
     return [
-        _in_request(tables.members, request.candidates, pieces)
+        _in_request(tables.members, request.candidates, len(request.queries), pieces)
         for request, pieces in zip(tables.requests, found, strict=True)
     ]
 
@@ -72,10 +73,10 @@ def _trimmed(block: Block, waiting: Sequence[tuple[int, np.ndarray, Pairs, np.nd
     return out
 
 
-def _in_request(members: np.ndarray, candidates: np.ndarray, pieces: Sequence[Listed]) -> Listed:
+def _in_request(members: np.ndarray, candidates: np.ndarray, queries: int, pieces: Sequence[Listed]) -> Listed:
     """The pieces of a request as one, candidates as places in the request."""
     query = np.concatenate([piece.query for piece in pieces])
-    by = np.argsort(query, kind="stable")
+    by = by_target(query, queries)
     place = np.empty(len(members), np.int64)
     place[np.searchsorted(members, candidates)] = np.arange(len(candidates))
     candidate = place[np.concatenate([piece.candidate for piece in pieces])[by]]
