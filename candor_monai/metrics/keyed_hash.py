@@ -150,7 +150,7 @@ class KeyedRanks:
 
     def __init__(self, ids: Sequence[str] | np.ndarray, *key: str | int, items: np.ndarray | None = None) -> None:
         digests = _as_digests(ids)
-        by = np.lexsort((digests[:, 1], digests[:, 0]))
+        by = _ranked(digests[:, 0], digests)
         hashes = keyed_hash(digests[by], *key)
         self._items = by if items is None else items[by]
         self._high = (hashes >> np.uint64(32)).astype(np.uint32)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from . import neighbours as nb
+from .largest import by_target
 from .neighbours import Counts, Request, Shortlist
 from .options import Options
 from .score_tables import batches, union
@@ -87,7 +88,7 @@ class OperandPool:
             candidate = np.concatenate([candidate, again.candidate])
             long = left[again.long]
         if (query[1:] < query[:-1]).any():
-            by = np.argsort(query, kind="stable")
+            by = by_target(query, len(request.queries))
             query, candidate = query[by], candidate[by]
         return Shortlist(query, candidate, long)
 

@@ -48,17 +48,33 @@ def fixed_order_dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
             raise ValueError(f"{name} has dtype {rows.dtype}, not float32")
     out, every = np.empty(len(left)), np.arange(len(left))
     ours, theirs = (_read_only(np.ascontiguousarray(rows)) for rows in (left, right))
-    _write_dots(ours, every, theirs, every, out)
+    _write_similarities(ours, every, theirs, every, np.ones(len(left)), every, out)
     return out
 
 
 @compiled
-def _write_dots(ours: np.ndarray, left: np.ndarray, theirs: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-    """Write the product of row ``left[p]`` of ours and row ``right[p]`` of theirs, of each pair p."""
+def _write_similarities(
+    ours: np.ndarray,
+    left: np.ndarray,
+    theirs: np.ndarray,
+    right: np.ndarray,
+    norms: np.ndarray,
+    pairs: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Write the product of row ``left[p]`` of ours and row ``right[p]`` of theirs over both norms, of some pairs p.
+
+    Args:
+        ours, theirs: shapes (N, d) and (M, d), float32.
+        left, right: rows of every pair, int64.
+        norms: of the rows of either, float64.
+        pairs: those that are computed, int64.
+        out: of every pair, float64, written.
+    """
     width = ours.shape[1]
     whole = width // LANES * LANES
     sums = np.empty(LANES)
-    for pair in range(len(out)):
+    for pair in pairs:
         one, other = ours[left[pair]], theirs[right[pair]]
         sums[:] = 0.0
         for start in range(0, whole, LANES):
@@ -71,7 +87,7 @@ def _write_dots(ours: np.ndarray, left: np.ndarray, theirs: np.ndarray, right: n
             half //= 2
             for lane in range(half):
                 sums[lane] += sums[half + lane]
-        out[pair] = sums[0]
+        out[pair] = sums[0] / (norms[left[pair]] * norms[right[pair]])
 
 
 def _read_only(rows: np.ndarray) -> np.ndarray:
@@ -112,7 +128,7 @@ class FeatureRows:
         self.array = _read_only(np.asarray(features))
         every = np.arange(len(self))
         squares = np.empty(len(self))
-        self._fill(squares, every, every)
+        self._write(every, every, np.ones(len(self)), every, squares)
         #: The root of the dot product of each row with itself in the fixed order, shape (N,), float64.
         self.norms = np.sqrt(squares)
         _check_norms(self.norms, name)
@@ -153,24 +169,26 @@ class FeatureRows:
         right = np.ascontiguousarray(right, np.int64)
         if left.shape != right.shape or left.ndim != 1:
             raise ValueError(f"left has shape {left.shape}, right {right.shape}: both must be (pairs,)")
-        scale = self.norms[left] * self.norms[right]  # before compiled code, which does not look for wrong rows
+        for rows in (left, right):  # compiled code does not look for wrong rows
+            if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
+                wrong = rows[(rows < 0) | (rows >= len(self))][0]
+                raise IndexError(f"row {wrong}: there are {len(self)} rows")
         # Block by block of the right rows, which then stay in a cache.
         block = max(1, _CACHED_BYTES // (4 * self.dimension), -(-len(self) // 2**16))
-        by = np.argsort((right // block).astype(np.uint16), kind="stable")
-        products, out = np.empty((2, len(left)))
-        self._fill(products, left[by], right[by])
-        out[by] = products
-        out /= scale
+        pairs = np.argsort((right // block).astype(np.uint16), kind="stable")
+        out = np.empty(len(left))
+        self._write(left, right, self.norms, pairs, out)
         return out
 
-    def _fill(self, out: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
-        """Write the products of pairs of rows."""
+    def _write(
+        self, left: np.ndarray, right: np.ndarray, norms: np.ndarray, pairs: np.ndarray, out: np.ndarray
+    ) -> None:
+        """Write the products of pairs of rows over these norms, in the order of ``pairs``."""
 
-        def fill(span: tuple[int, int]) -> None:
-            some = slice(*span)
-            _write_dots(self.array, left[some], self.array, right[some], out[some])
+        def write(span: tuple[int, int]) -> None:
+            _write_similarities(self.array, left, self.array, right, norms, pairs[slice(*span)], out)
 
-        in_threads(fill, len(out), _PAIRS)
+        in_threads(write, len(pairs), _PAIRS)
 
 
 def checked_unit(features: np.ndarray, name: str) -> np.ndarray:

@@ -12,7 +12,7 @@ size, and averaged over splits, this is the complementary half-sample estimator 
 (McCarthy 1969); unlike subsampling or the jackknife it does not count interactions of patients twice.
 The shared candidate term of strong hubs shrinks more slowly than 1/n; a share of its own estimate is
 added for that (`hub_share`). The interval is a score (Wilson) interval with the effective number of queries
-D(1 − D)/Var and a t quantile. The derivation and the simulations are in docs/uncertainty.md.
+D(1 − D)/Var + 1 and a t quantile. The derivation and the simulations are in docs/uncertainty.md.
 """
 
 from __future__ import annotations
@@ -451,16 +451,17 @@ def hub_share(k: int, n: int) -> float:
 
 
 def _effective_queries(replicates: SplitReplicates, variance: float) -> float:
-    """How many independent queries would vary as much: level·(1 − level)/variance.
+    """How many independent queries would vary as much: θ(1 − θ)/variance.
 
-    The level is half-way between the value and its mean in the halves, where the variance comes from: a value of
-    exactly 0 or 1 that the halves do not share is no certainty.
+    A value p has E[p(1 − p)] = θ(1 − θ) − Var(p), so p(1 − p) + variance stands for θ(1 − θ). The level p is half-way
+    between the value and its mean in the halves, where the variance comes from: a value of exactly 0 or 1 that the
+    halves do not share is no certainty.
     """
     table = replicates.table()
     halves = float(np.nanmean((table[0, 0] + table[1, 1]) / 2))
     level = (float(replicates.estimate or 0.0) + halves) / 2
     if variance > 0 and 0 < level < 1:
-        return min(level * (1 - level) / variance, replicates.most)
+        return min(level * (1 - level) / variance + 1, replicates.most)
     return effective_number(replicates.queries)  # all agree: as many answers as there are patients
 
 

@@ -1,4 +1,4 @@
-"""Size of the tests at 5 % where nothing is to be found, on many simulated cohorts of 60 positives of 180.
+"""Size of the tests at 5 % where nothing is to be found, on many simulated cohorts.
 
     python -m tests.benchmarks.sizes --folder RAW [--cohorts 10000] [--part 0/2]
     python -m tests.benchmarks.sizes --folder RAW --output docs/sizes.csv
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,13 @@ from candor_monai.metrics.permutation import chance_test, permutation_replicates
 from candor_monai.metrics.total_interval import total_p, total_replicates
 from tests.metrics.simulation import Setting, simulate
 
-ROUND, SPLITS = 500, 100
-SETTINGS = {"no hubs": Setting(60, 180), "cone": Setting(60, 180, offset=8.0)}
+ROUND, SPLITS = 500, 400
+SETTINGS = {
+    "60 of 180, no hubs": Setting(60, 180),
+    "60 of 180, cone": Setting(60, 180, offset=8.0),
+    "60 of 180, stronger hubs": Setting(60, 180, offset=8.0, spread=0.3),
+    "200 of 600, cone": Setting(200, 600, offset=8.0),
+}
 QUICK = Options(permutations=199, resamples=0, margin=False, total_interval=False, permutation_test=False)
 
 
@@ -44,6 +50,7 @@ def p_difference(setting: Setting, rng: np.random.Generator) -> float:
 
 def p_permutation(setting: Setting, rng: np.random.Generator) -> float:
     features = rng.standard_normal((setting.images, setting.width)).astype(np.float32)
+    features *= np.exp(setting.spread * rng.standard_normal((setting.images, 1), np.float32))
     features[:, 0] += setting.offset
     labels = (rng.permutation(setting.images) < setting.positives).astype(np.int8)
     seen = Observations([f"{rng.integers(2**62)}" for _ in range(setting.images)], labels[:, None], ["finding"])
@@ -52,6 +59,10 @@ def p_permutation(setting: Setting, rng: np.random.Generator) -> float:
 
 
 TESTS = {"total": p_total, "difference": p_difference, "permutation": p_permutation}
+
+
+def _stem(setting: str) -> str:
+    return setting.replace(",", "").replace(" ", "_")
 
 
 def main() -> None:
@@ -64,18 +75,18 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     part, parts = (int(number) for number in options.part.split("/"))
     rows = []
-    for place, (test, hubs) in enumerate([(test, hubs) for test in TESTS for hubs in SETTINGS]):
+    for place, (test, setting) in enumerate(product(TESTS, SETTINGS)):
         for number in range(options.cohorts // ROUND):
-            path = options.folder / f"{test}-{hubs.replace(' ', '_')}-{number}.npy"
+            path = options.folder / f"{test}-{_stem(setting)}-{number}.npy"
             if not path.exists() and options.output is None and (place + number) % parts == part:
                 rng = np.random.default_rng([place, number])
-                np.save(path, np.array([TESTS[test](SETTINGS[hubs], rng) for _ in range(ROUND)]))
-        found = sorted(options.folder.glob(f"{test}-{hubs.replace(' ', '_')}-*.npy"))
+                np.save(path, np.array([TESTS[test](SETTINGS[setting], rng) for _ in range(ROUND)]))
+        found = sorted(options.folder.glob(f"{test}-{_stem(setting)}-*.npy"))
         if found:
             p = np.concatenate([np.load(one) for one in found])
             hits = int((p <= 0.05).sum())
             low, high = stats.beta.ppf([0.005, 0.995], [hits, hits + 1], [len(p) - hits + 1, len(p) - hits])
-            rows.append([test, hubs, len(p), round(hits / len(p), 4), round(float(low), 4), round(float(high), 4)])
+            rows.append([test, setting, len(p), round(hits / len(p), 4), round(float(low), 4), round(float(high), 4)])
     if options.output is not None:
         with options.output.open("w", newline="") as stream:
             csv.writer(stream).writerows([["test", "setting", "cohorts", "size", "lower99", "upper99"], *rows])

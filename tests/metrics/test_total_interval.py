@@ -47,11 +47,25 @@ def test_worked_by_hand() -> None:
     assert total_variance(table) == pytest.approx(0.04 / 4)
     interval = total_interval(replicates(table))
     assert replicates(table).table()[0, 0].tolist() == [0.5, 0.3]
-    number, t = 0.24 / 0.01, stats.t.ppf(0.975, FREEDOM)  # the halves' mean is 0.4, as the value
-    # The limits solve |0.4 − θ| = t·√(θ(1 − θ)/24).
+    number, t = (0.24 + 0.01) / 0.01, stats.t.ppf(0.975, FREEDOM)  # the halves' mean is 0.4, as the value
+    # The limits solve |0.4 − θ| = t·√(θ(1 − θ)/25).
     for limit in (interval.lo, interval.hi):
         assert abs(0.4 - limit) == pytest.approx(t * np.sqrt(limit * (1 - limit) / number))
     assert (interval.estimate, interval.sd) == (0.4, pytest.approx(0.1))
+
+
+def test_of_independent_queries_there_are_as_many_as_there_are() -> None:
+    # D of n independent queries varies by θ(1 − θ)/n, which D(1 − D)/(n − 1) stands for.
+    table = np.array([[[0.5, 0.3], [0.5, 0.3]], [[0.3, 0.5], [0.3, 0.5]]])
+    variance, number = 0.24 / 24, 25
+    assert total_variance(table) == pytest.approx(variance)
+    t = stats.t.ppf(0.975, FREEDOM)
+    centre = (0.4 + t**2 / (2 * number)) / (1 + t**2 / number)  # Wilson 1927
+    reach = t / (1 + t**2 / number) * np.sqrt(0.24 / number + (t / (2 * number)) ** 2)
+    interval = total_interval(replicates(table))
+    assert (interval.lo, interval.hi) == (pytest.approx(centre - reach), pytest.approx(centre + reach))
+    p = total_p(replicates(table), null=0.5)
+    assert p == pytest.approx(2 * stats.t.sf(0.1 / np.sqrt(0.25 / number), FREEDOM))
 
 
 def test_the_candidates_own_variance_adds_its_share() -> None:
@@ -272,7 +286,7 @@ def test_degenerate_features() -> None:
 def test_a_value_of_zero_that_the_halves_do_not_share() -> None:
     # All 40 queries agree, but in halves a tenth does not: level 0.05, variance 0.1²·4/4.
     interval = total_interval(replicates([[[0.2, 0.0], [0.2, 0.0]], [[0.0, 0.2], [0.0, 0.2]]], estimate=0.0))
-    number, t = 0.05 * 0.95 / 0.01, stats.t.ppf(0.975, FREEDOM)
+    number, t = 0.05 * 0.95 / 0.01 + 1, stats.t.ppf(0.975, FREEDOM)
     assert (interval.lo, interval.hi) == (0.0, pytest.approx(t**2 / (number + t**2)))
 
 
