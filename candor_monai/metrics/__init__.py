@@ -21,6 +21,7 @@ _NAMES = {
     "Options": "options",
     "auroc": "roc",
     "benjamini_hochberg": "multiplicity",
+    "clustering_of": "planning",
     "chance_test": "permutation",
     "conditional_difference": "comparison",
     "conditional_interval": "resampling",

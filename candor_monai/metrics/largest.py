@@ -47,11 +47,16 @@ def write_largest(target: np.ndarray, value: np.ndarray, largest: np.ndarray) ->
         value: shape (S,), float64, no NaN.
         largest: shape (targets, k), float64, contiguous; what a target has too few values for is left as it is.
 
+    Raises:
+        ValueError: ``largest`` is not contiguous.
+
     >>> largest = np.full((2, 2), -np.inf)
     >>> write_largest(np.array([1, 1, 1]), np.array([3.0, 5.0, 4.0]), largest)
     >>> largest.tolist()
     [[-inf, -inf], [5.0, 4.0]]
     """
+    if not largest.flags.c_contiguous:
+        raise ValueError("largest is not contiguous: what is written would be lost")
     start = np.arange(len(largest) + 1) * largest.shape[1]
     size = np.zeros(len(largest), np.int64)
     _hold(target, np.ascontiguousarray(value), start, largest.reshape(-1), size)

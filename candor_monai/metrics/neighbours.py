@@ -140,7 +140,8 @@ def nearest(
         the neighbours; fewer than k candidates leave -inf and -1.
 
     Raises:
-        ValueError: k is below 1, or a row is out of range or repeated among the candidates.
+        ValueError: k is below 1, a row is no int64, out of range or repeated among the candidates, or ``order`` is
+            not that of all rows.
 
     >>> rows = FeatureRows(np.float32([[1, 0], [1, 1], [0, 1], [1, 2]]))
     >>> nearest(rows, Request(np.array([0]), np.array([1, 2, 3])), 2).rows.tolist()
@@ -149,6 +150,8 @@ def nearest(
     _check(rows, request, k)
     counts = Counts() if counts is None else counts
     order = np.arange(len(rows)) if order is None else order
+    if len(order) != len(rows):
+        raise ValueError(f"order has {len(order)} places: there are {len(rows)} rows")
     if space is None:
         space = SweepSpace(rows, request.candidates, choose_precision(precision))
     queries = space.queries(request.queries)
@@ -282,6 +285,8 @@ def _check(rows: FeatureRows, request: Request, k: int) -> None:
     if k < 1:
         raise ValueError(f"k is {k}: at least 1 is needed")
     for name, members in (("queries", request.queries), ("candidates", request.candidates)):
+        if members.dtype != np.int64:
+            raise ValueError(f"{name} has dtype {members.dtype}: int64 is needed")
         wrong = np.flatnonzero((members < 0) | (members >= len(rows)))
         if len(wrong):
             raise ValueError(f"{name}[{wrong[0]}] is {members[wrong[0]]}: there are {len(rows)} rows")

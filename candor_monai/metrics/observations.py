@@ -59,6 +59,8 @@ class Observations:
         ids = _texts("image_id", self.image_id, None)
         count = len(ids)
         _check_ids(ids)
+        if isinstance(self.findings, str):
+            raise ValueError(f"findings is the text {self.findings!r}: a list of names is needed")
         findings = tuple(self.findings)
         for place, name in enumerate(findings):
             if not isinstance(name, str) or not name:
@@ -146,7 +148,7 @@ def _texts(name: str, values: Sequence[str] | np.ndarray, count: int | None) -> 
         raise ValueError(f"{name} has {len(items)} rows, image_id has {count}")
     for row, item in enumerate(items):
         if not isinstance(item, str):
-            raise ValueError(f"{name}[{row}] is {type(item).__name__}, not text")
+            raise ValueError(f"{name}[{row}] is {type(item).__name__}, not text (str)")
     # np.str_ drops trailing NUL characters, which would make two ids equal.
     for row, item in enumerate(items):
         if item.endswith("\0"):
@@ -176,7 +178,7 @@ def _labels(labels: Any, count: int, findings: int) -> np.ndarray:
     wrong = ~np.isin(table, (-1, 0, 1))
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
-        raise ValueError(f"labels[{row}, {column}] is {table[row, column]}: it must be 1, 0 or -1")
+        raise ValueError(f"labels[{row}, {column}] is {table[row, column]}: it must be 1, 0 or -1 (no label)")
     return table.astype(np.int8)
 
 
@@ -189,7 +191,9 @@ def _groups(group: Any, names: Any, count: int) -> tuple[np.ndarray, tuple[str, 
         if codes.shape != (count,):
             raise ValueError(f"group has shape {codes.shape}, not ({count},)")
         if codes.dtype.kind not in "iu":
-            raise ValueError(f"group has dtype {codes.dtype}: whole-number codes are needed")
+            raise ValueError(
+                f"group has dtype {codes.dtype}: whole-number codes are needed, and their names in group_names"
+            )
         codes = codes.astype(np.int64)
     negative = np.flatnonzero(codes < 0)
     if len(negative):

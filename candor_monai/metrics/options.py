@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral
 from typing import Any
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -107,16 +108,15 @@ class Options:
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}: it must be one of {', '.join(map(repr, allowed))}")
         for name, least in _LEAST.items():
-            _whole(name, getattr(self, name), least)
+            object.__setattr__(self, name, _whole(name, getattr(self, name), least))
         for item in fields(self):
             if item.type == "bool" and not isinstance(getattr(self, item.name), bool):
                 raise ValueError(f"{item.name} is {getattr(self, item.name)!r}: it must be True or False")
         for name, least in (("ks", 1), ("sizes", 2)):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-            for value in getattr(self, name):
-                _whole(name, value, least)
+            object.__setattr__(self, name, tuple(_whole(name, value, least) for value in getattr(self, name)))
         if self.common_candidates is not None:
-            _whole("common_candidates", self.common_candidates, self.k + 1)
+            common = _whole("common_candidates", self.common_candidates, self.k + 1)
+            object.__setattr__(self, "common_candidates", common)
         if self.k >= self.max_candidates:
             raise ValueError(f"k is {self.k}: it must be below max_candidates ({self.max_candidates})")
         if not 0 <= self.tie_limit <= 1:
@@ -126,6 +126,8 @@ class Options:
                 raise ValueError(f"weights[{finding!r}] is {weight}: it must be positive and finite")
 
 
-def _whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+def _whole(name: str, value: Any, least: int) -> int:
+    """A whole number, NumPy's too, as Python's."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name} is {value!r}: it must be a whole number of at least {least}")
+    return int(value)

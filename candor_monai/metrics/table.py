@@ -81,6 +81,10 @@ COLUMNS = (
 )
 
 
+#: Of a row without a value.
+_NOT_DRAWN = np.zeros((2, 0), np.int64)
+
+
 @dataclass(frozen=True)
 class Part:
     """A row, with what pooling and comparisons need of it.
@@ -88,6 +92,7 @@ class Part:
     Attributes:
         row: a row of ``discordance.csv``.
         events: numbers of queries that are discordant, tied and so on; empty where nothing can be estimated.
+        redrawn: discordant queries, and queries, of each draw, shape (2, redraws), int64.
         units: patients of the queries, int64 codes.
         positive_units: patients of the positives, int64 codes.
         companions: behind its intervals and tests.
@@ -95,6 +100,7 @@ class Part:
 
     row: dict[str, Any]
     events: dict[str, int]
+    redrawn: np.ndarray
     units: np.ndarray
     positive_units: np.ndarray
     companions: Companions
@@ -172,20 +178,17 @@ def _cell_part(observations: Observations, options: Options, cell: Cell, compani
         reason=cell.reason,
     )
     if cell.status == "insufficient":
-        return Part(row, {}, units, positive_units, companions)
+        return Part(row, {}, _NOT_DRAWN, units, positive_units, companions)
     row["max_patient_share"] = _largest_share(units)
-    events = _counted(cell)
+    events, redrawn = _counted(cell), _redrawn(cell)
     _rates(row, events, len(units))
     row["n_common"] = cell.n_common
     removed = float(cell.removed[own].mean()) if options.sets == "image" and not options.balance_removed else 0.0
     row["chance_upper"] = chance_upper(row["tie_rate"], options.k, cell.n, removed)
-    rates = _redraw_rates(cell)
-    if len(rates) > 1:
-        row["D_redraw_mean"] = float(np.mean(rates))
-        row["D_redraw_sd"] = float(np.std(rates, ddof=1))
+    _redraws(row, _redraw_rates(redrawn))
     row["margin_auroc"] = auroc(*cell.scored[:2])
     write_companions(row, companions)
-    return Part(row, events, units, positive_units, companions)
+    return Part(row, events, redrawn, units, positive_units, companions)
 
 
 def _largest_share(units: np.ndarray) -> float:
@@ -215,14 +218,24 @@ def _rates(row: dict[str, Any], events: dict[str, int], queries: int) -> None:
         row["D_common"] = pooled_rate([events["common"]], [events["common trials"]])
 
 
-def _redraw_rates(cell: Cell) -> list[float]:
-    own = cell.own
-    rates = []
-    for dm in (cell.dm, *cell.dm_redraws):
-        known = dm[own][np.isfinite(dm[own])]
-        if len(known):
-            rates.append(int((known > 0).sum()) / len(known))
-    return rates
+def _redrawn(cell: Cell) -> np.ndarray:
+    """Discordant queries, and queries, of each draw, shape (2, redraws), int64."""
+    draws = [dm[cell.own] for dm in (cell.dm, *cell.dm_redraws)]
+    return np.array([[int((dm > 0).sum()) for dm in draws], [int(np.isfinite(dm).sum()) for dm in draws]])
+
+
+def _redraw_rates(redrawn: np.ndarray) -> np.ndarray:
+    """D of each draw, float64; NaN where it has no query."""
+    discordant, queries = redrawn
+    return np.divide(discordant, queries, out=np.full(len(queries), np.nan), where=queries > 0)
+
+
+def _redraws(row: dict[str, Any], rates: np.ndarray) -> None:
+    """Mean and spread of D over the draws, where there are several."""
+    known = rates[np.isfinite(rates)]
+    if len(known) > 1:
+        row["D_redraw_mean"] = float(np.mean(known))
+        row["D_redraw_sd"] = float(np.std(known, ddof=1))
 
 
 def _finding_part(observations: Observations, options: Options, finding: str, parts: Sequence[Part]) -> Part:
@@ -235,12 +248,16 @@ def _finding_part(observations: Observations, options: Options, finding: str, pa
     units, positive_units = _joined(with_positives, "units"), _joined(with_positives, "positive_units")
     if not there or (row["missing"] and not options.pool_missing):
         _not_pooled(row, bool(there), _no_group(with_positives), f"groups not estimable: {row['missing']}")
-        return Part(row, {}, units, positive_units, Companions())
+        return Part(row, {}, _NOT_DRAWN, units, positive_units, Companions())
     events = {name: sum(part.events[name] for part in there) for name in ("D", "ties", "D_all")}
     if all("common" in part.events for part in there):
         events |= {name: sum(part.events[name] for part in there) for name in ("common", "common trials")}
         row["n_common"] = there[0].row["n_common"]
     _rates(row, events, row["n_queries"])
+    # A draw in which a group has no query left has no pooled D.
+    redrawn = np.sum([part.redrawn for part in there], axis=0)
+    redrawn[1] *= np.all([part.redrawn[1] > 0 for part in there], axis=0)
+    _redraws(row, _redraw_rates(redrawn))
     sizes = [part.row["n_queries"] for part in there]
     row["chance_upper"] = _by_queries([part.row["chance_upper"] for part in there], sizes)
     row["margin_auroc"] = _by_queries([part.row["margin_auroc"] for part in there], sizes)
@@ -248,7 +265,7 @@ def _finding_part(observations: Observations, options: Options, finding: str, pa
     row["max_patient_share"] = _largest_share(units)
     companions = pool_companions([part.companions for part in there], row["clusters"])
     write_companions(row, companions)
-    return Part(row, events, units, positive_units, companions)
+    return Part(row, events, redrawn, units, positive_units, companions)
 
 
 def _no_group(with_positives: Sequence[Part]) -> str:
@@ -268,7 +285,7 @@ def _task_part(observations: Observations, options: Options, parts: Sequence[Par
     both = _joined(parts, "units"), _joined(parts, "positive_units")
     if not there or (row["missing"] and not options.pool_missing):
         _not_pooled(row, bool(there), "no finding has a value", f"findings without a value: {row['missing']}")
-        return Part(row, {}, *both, Companions())
+        return Part(row, {}, _NOT_DRAWN, *both, Companions())
     for name in ("D", "D_all", "D_mid", "D_common", "tie_rate", "chance", "chance_upper"):
         values = {part.row["finding"]: part.row[name] for part in there}
         row[name] = weighted_mean(values, options.weights).value
@@ -276,9 +293,10 @@ def _task_part(observations: Observations, options: Options, parts: Sequence[Par
     row["margin_auroc"] = weighted_mean({part.row["finding"]: part.row["margin_auroc"] for part in there}).value
     _tied(row, options)
     factors = [1.0 if options.weights is None else float(options.weights[part.row["finding"]]) for part in there]
+    _redraws(row, np.average([_redraw_rates(part.redrawn) for part in there], axis=0, weights=factors))
     companions = mean_companions([part.companions for part in there], factors, row["clusters"])
     write_companions(row, companions)
-    return Part(row, {}, *both, companions)
+    return Part(row, {}, _NOT_DRAWN, *both, companions)
 
 
 def _totals(row: dict[str, Any], parts: Sequence[Part]) -> None:

@@ -32,7 +32,10 @@ from .roc import auroc
 from .similarity import FeatureRows
 
 SPLITS = 400
-HUB_SHARE = 0.15
+# Of the variance that a half's candidates have in common, what is added; and of a difference of two values.
+HUB_SHARE, PAIRED_SHARE = 0.175, 0.3
+# Degrees of freedom of the part that hubs cause, for each effective neighbour.
+_HUB_FREEDOM = 0.4
 MAX_SCORED = 500
 MARGIN_SPLITS = 200
 # Scores of several splits that are put in order at once: 5 arrays of 8 bytes each are held.
@@ -56,9 +59,9 @@ class SplitReplicates:
         hubs: how often each patient's images are among the k nearest of a query, shape (U,), float64.
         influence: how many of each patient's queries are discordant, less what D lets expect of so many, shape (U,),
             float64; zero for an AUROC.
-        negatives: number of patients with negatives (of pooled levels: the sum).
+        negatives: codes of patients with negatives, ten of them at most, shape (≤ 10,), int64, ascending.
         most: largest effective number of queries (infinite for an AUROC).
-        share: of the variance that the candidates of a half have in common, to be added: `hub_share`.
+        crowding: neighbours over candidates, k/n (of pooled levels: the weighted mean).
         thinned: the queries' own variance over what it is in the splits, where only some of the scored images
             are taken (an AUROC); 1: all are.
         reason: why nothing is known of the variance, or None.
@@ -72,9 +75,9 @@ class SplitReplicates:
     queries: np.ndarray
     hubs: np.ndarray
     influence: np.ndarray
-    negatives: int
+    negatives: np.ndarray
     most: float
-    share: float = HUB_SHARE
+    crowding: float = 0.0
     thinned: float = 1.0
     reason: str | None = None
 
@@ -87,7 +90,7 @@ class SplitReplicates:
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of the variance.
+        """Degrees of freedom of the variance of a difference.
 
         The effective number of patients as queries or as neighbours, less one; and fewer because the splits are a
         sample too, each of them one degree of freedom.
@@ -151,7 +154,7 @@ def total_replicates(
     # Whole numbers are added up, so that the order of the images changes no bit.
     differ, asked = (np.bincount(place, one, minlength=len(made.units)) for one in (discordant, None))
     influence = differ - estimate * asked
-    return replace(made, influence=influence, negatives=len(np.unique(units[cell.rows_neg])))
+    return replace(made, influence=influence, negatives=_some(units[cell.rows_neg]))
 
 
 def total_margin_replicates(
@@ -197,7 +200,7 @@ def total_margin_replicates(
     if len(rows) < len(everything):
         part = auroc_variance(scores[chosen], positive, units[rows])
         thinned = min(auroc_variance(scores, label, units[everything]) / part, 1.0) if part > 0 else 1.0
-    return replace(made, weight=weight, thinned=thinned, negatives=len(np.unique(units[cell.rows_neg])))
+    return replace(made, weight=weight, thinned=thinned, negatives=_some(units[cell.rows_neg]))
 
 
 def cell_lists(
@@ -262,9 +265,9 @@ def pool_splits(parts: Sequence[SplitReplicates]) -> SplitReplicates:
         queries,
         hubs,
         influence,
-        sum(part.negatives for part in present),
+        _some(*(part.negatives for part in present)),
         sum(part.most for part in present),
-        sum(part.weight * part.share for part in present) / total if total > 0 else HUB_SHARE,
+        sum(part.weight * part.crowding for part in present) / total if total > 0 else 0.0,
         max((part.thinned for part in present), default=1.0),
         reasons[0] if reasons else None,
     )
@@ -295,9 +298,9 @@ def weighted_mean_splits(parts: Sequence[SplitReplicates], weights: Sequence[flo
         queries,
         hubs,
         influence,
-        sum(part.negatives for part in parts),
+        _some(*(part.negatives for part in parts)),
         sum(part.most for part in parts),
-        float(np.dot(share, [part.share for part in parts])),
+        float(np.dot(share, [part.crowding for part in parts])),
         max(part.thinned for part in parts),
         reasons[0] if reasons else None,
     )
@@ -324,6 +327,13 @@ def total_variance(table: np.ndarray, share: float = HUB_SHARE, thinned: float =
         >>> round(float(total_variance(queries_differ)), 6)
         0.01
     """
+    halves, common, queries = _variances(table)
+    shrunk = (1 - thinned) * min(queries, halves)
+    return halves + share * common - shrunk + max(own - queries, 0.0)
+
+
+def _variances(table: np.ndarray) -> tuple[float, float, float]:
+    """Of the whole: the halves' variance V₀, V_G that the candidates of a half have in common, and the queries' own."""
     used = table[:, :, np.isfinite(table).all(axis=(0, 1))]
     if used.shape[2] < 2:
         raise ValueError("table: fewer than two splits can be used")
@@ -332,21 +342,20 @@ def total_variance(table: np.ndarray, share: float = HUB_SHARE, thinned: float =
     candidates = np.mean(((first + back - across - second) / 2) ** 2)
     chance = np.var((first - across - back + second) / 2)
     queries = (np.mean(((first + across - back - second) / 2) ** 2) + chance) / 4
-    shrunk = (1 - thinned) * min(queries, halves)
-    return float(halves + share * max((candidates - chance) / 2, 0.0) - shrunk + max(own - queries, 0.0))
+    return float(halves), max(float(candidates - chance) / 2, 0.0), float(queries)
 
 
 def difference_variance(first: SplitReplicates, second: SplitReplicates) -> float:
     """Variance of the difference of two encoders' values, of the same cell or pooled level with the same splits.
 
     What two encoders have in common cancels, and with it most of the variance that falls as 1/n: of what the candidates
-    of a half share, twice the share of a single value is added. Queries that two like encoders answer differently are
+    of a half share, more is added than for a single value. Queries that two like encoders answer differently are
     few, so their variance is taken where it is larger, in the halves or in the whole cell (docs/uncertainty.md).
 
     Raises:
         ValueError: fewer than two splits can be used.
     """
-    share = min(2 * max(first.share, second.share), 0.5)
+    share = min(max(PAIRED_SHARE, 2 * max(first.crowding, second.crowding)), 0.5)
     units = np.concatenate([first.units, second.units])
     codes, place = np.unique(units, return_inverse=True)
     apart = np.bincount(place, np.concatenate([first.influence, -second.influence]), len(codes))
@@ -364,9 +373,8 @@ def total_interval(replicates: SplitReplicates, level: float = 0.95) -> Interval
     value, reason = replicates.estimate, interval_reason(replicates)
     if value is None or reason is not None:
         return Interval(estimate=value, reason=reason)
-    variance = total_variance(replicates.table(), replicates.share, replicates.thinned)
-    number = _effective_queries(replicates, variance)
-    quantile = float(stats.t.ppf(0.5 + level / 2, replicates.freedom))
+    variance, number, freedom = _spread(replicates)
+    quantile = float(stats.t.ppf(0.5 + level / 2, freedom))
     ratio = quantile**2 / number
     centre = (value + ratio / 2) / (1 + ratio)
     reach = quantile / (1 + ratio) * np.sqrt(value * (1 - value) / number + ratio / (4 * number))
@@ -381,7 +389,10 @@ def interval_reason(replicates: SplitReplicates) -> str | None:
         return replicates.reason
     if replicates.estimate is None:
         return "no query"
-    for count, name in ((int((replicates.queries > 0).sum()), "positive"), (replicates.negatives, "negative")):
+    for count, name in (
+        (int((replicates.queries > 0).sum()), "positive"),
+        (len(replicates.negatives), "negative"),
+    ):
         if count < MIN_POSITIVE_PATIENTS:
             return f"fewer than {MIN_POSITIVE_PATIENTS} {name} patients ({count})"
     if (replicates.denominators > 0).all(axis=0).sum() < 2:
@@ -394,9 +405,9 @@ def total_p(replicates: SplitReplicates, null: float = 0.5) -> float | None:
     value = replicates.estimate
     if value is None or interval_reason(replicates) is not None:
         return None
-    number = _effective_queries(replicates, total_variance(replicates.table(), replicates.share, replicates.thinned))
+    _, number, freedom = _spread(replicates)
     ratio = abs(value - null) / np.sqrt(null * (1 - null) / number)
-    return float(2 * stats.t.sf(ratio, replicates.freedom))
+    return float(2 * stats.t.sf(ratio, freedom))
 
 
 def auroc_variance(scores: np.ndarray, positive: np.ndarray, units: np.ndarray) -> float:
@@ -437,17 +448,41 @@ def effective_number(counts: np.ndarray) -> float:
     return float(np.sum(counts)) ** 2 / squares if squares > 0 else 0.0
 
 
-def hub_share(k: int, n: int) -> float:
+def hub_share(crowding: float) -> float:
     """The share added for hubs: how much more slowly than 1/n their variance shrinks from half the size to the whole.
 
     Of a variance ∝ n^−α the whole size keeps 2^−α; a half of it is already there. With α = 1 nothing is to be
     added, with α = 0 a half. The smaller n is beside k, the nearer the hubs are to deciding every query.
 
+    Args:
+        crowding: k/n.
+
     Examples:
-        >>> hub_share(5, 20), hub_share(5, 4000)
-        (0.25, 0.15)
+        >>> hub_share(5 / 20), hub_share(5 / 4000)
+        (0.25, 0.175)
     """
-    return min(max(HUB_SHARE, k / n), 0.5)
+    return min(max(HUB_SHARE, crowding), 0.5)
+
+
+def _some(*codes: np.ndarray) -> np.ndarray:
+    """So many distinct codes as a statement takes, ascending."""
+    return np.unique(np.concatenate([np.empty(0, np.int64), *codes]))[:MIN_POSITIVE_PATIENTS]
+
+
+def _spread(replicates: SplitReplicates) -> tuple[float, float, float]:
+    """Variance, effective number of queries, and the degrees of freedom of the variance.
+
+    Hubs and queries each have some of the variance, and degrees of freedom of their own (Satterthwaite 1946); the
+    splits are a sample too.
+    """
+    table, share = replicates.table(), hub_share(replicates.crowding)
+    variance = total_variance(table, share, replicates.thinned)
+    part = min((0.5 + share) * _variances(table)[1] / variance, 1.0) if variance > 0 else 0.0
+    by_hubs = max(_HUB_FREEDOM * effective_number(replicates.hubs), 1.0)
+    by_queries = max(effective_number(replicates.queries) - 1, 1.0)
+    splits = max(float((replicates.denominators > 0).all(axis=0).sum()), 1.0)
+    freedom = 1 / (part**2 / by_hubs + (1 - part) ** 2 / by_queries + 1 / splits)
+    return variance, _effective_queries(replicates, variance), freedom
 
 
 def _effective_queries(replicates: SplitReplicates, variance: float) -> float:
@@ -469,7 +504,7 @@ def _without(estimate: float | None, weight: float, splits: int, reason: str) ->
     none = np.empty(0)
     table, below = np.zeros((2, 2, splits)), np.zeros((2, splits))
     codes = none.astype(np.int64)
-    return SplitReplicates(estimate, float(weight), table, below, codes, none, none, none, 0, 0.0, reason=reason)
+    return SplitReplicates(estimate, float(weight), table, below, codes, none, none, none, codes, 0.0, reason=reason)
 
 
 def _scored_in_splits(label: np.ndarray, rank: np.ndarray, most: int) -> np.ndarray:
@@ -527,9 +562,9 @@ def _replicates(
         queries,
         hubs,
         np.zeros(len(involved)),
-        0,
+        np.empty(0, np.int64),
         most,
-        hub_share(halves.full, len(lists[0])),
+        halves.full / len(lists[0]),
         reason=None if usable.sum() >= 2 else "too few candidates to split",
     )
 

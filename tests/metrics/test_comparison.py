@@ -32,7 +32,7 @@ def splits(table: list, estimate: float, queries: int = 40) -> SplitReplicates:
     values, units, ones = np.asarray(table, dtype=float), np.arange(queries), np.ones(queries)
     below = np.full((2, values.shape[2]), queries / 2)
     return SplitReplicates(
-        estimate, queries, values * below[:, None], below, units, ones, ones, np.zeros(queries), queries, float(queries)
+        estimate, queries, values * below[:, None], below, units, ones, ones, 0 * ones, units[:10], float(queries)
     )
 
 
@@ -84,12 +84,12 @@ def test_influences_are_pooled_as_their_values_are() -> None:
     assert float(mean.influence @ mean.influence) / mean.weight**2 == pytest.approx(float(both @ both))
 
 
-def test_of_what_candidates_share_differences_count_twice_as_much() -> None:
+def test_of_what_candidates_share_differences_count_more() -> None:
     # The two encoders differ by ±0.1 with the half of the candidates, whoever asks.
     one = splits([[[0.5, 0.3], [0.3, 0.5]], [[0.5, 0.3], [0.3, 0.5]]], 0.4)
     two = splits([[[0.4, 0.4], [0.4, 0.4]], [[0.4, 0.4], [0.4, 0.4]]], 0.4)
     assert difference_variance(one, two) == pytest.approx(0.2**2 / 4 + 0.3 * 0.2**2 / 2)
-    strong = replace(one, share=0.4)
+    strong = replace(one, crowding=0.3)
     assert difference_variance(strong, two) == pytest.approx(0.2**2 / 4 + 0.5 * 0.2**2 / 2)
 
 

@@ -477,6 +477,24 @@ def test_common_size_is_the_smallest_and_redraws_and_grid_agree_with_their_own_r
     assert len(spread) == 9
     assert result.rows[0]["D_redraw_mean"] == pytest.approx(np.mean(rates))
     assert result.rows[0]["D_redraw_sd"] == pytest.approx(np.std(rates, ddof=1))
+    # Pooled levels draw by draw: over groups by queries, over findings by their weights.
+    drawn = {}
+    for finding in seen.findings:
+        cells = [p for p in result.grid if (p["finding"], p["k"]) == (finding, options.k)]
+        sizes = {group: max(p["n_candidates"] for p in cells if p["group"] == group) for group in seen.group_names}
+        drawn[finding] = [
+            np.average([p["D"] for p in some], weights=[p["n_queries"] for p in some])
+            for redraw in range(3)
+            for some in [[p for p in cells if p["redraw"] == redraw and p["n_candidates"] == sizes[p["group"]]]]
+        ]
+    pooled = {row["finding"]: row for row in result.rows if row["level"] == "finding"}
+    (task,) = (row for row in result.rows if row["level"] == "task")
+    for row, rates in [
+        *((pooled[finding], rates) for finding, rates in drawn.items()),
+        (task, np.mean(list(drawn.values()), axis=0)),
+    ]:
+        assert row["D_redraw_mean"] == pytest.approx(np.mean(rates))
+        assert row["D_redraw_sd"] == pytest.approx(np.std(rates, ddof=1))
 
 
 @pytest.mark.parametrize("how", ["image", "patient"])

@@ -57,3 +57,8 @@ def test_the_nearest_stand_in_the_order_of_equal_similarities(
         missing = k - len(best)
         assert found[one].tolist() == [int(r) for _, _, r in best] + [-1] * missing
         assert similarities[one].tolist() == [-float(s) for s, _, _ in best] + [-np.inf] * missing
+
+
+def test_room_that_cannot_be_written_in_place_is_refused() -> None:
+    with pytest.raises(ValueError, match="largest is not contiguous"):
+        write_largest(np.zeros(3, np.int64), np.arange(3.0), np.full((3, 2), -np.inf).T)

@@ -156,3 +156,16 @@ def test_no_query_and_no_candidate():
 def test_bad_requests_are_named(request_, k, message):
     with pytest.raises(ValueError, match=message):
         nearest(FeatureRows(np.eye(3, dtype=np.float32)), request_, k)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float64])
+def test_rows_of_another_dtype_are_refused(dtype):
+    rows, some = FeatureRows(np.eye(3, dtype=np.float32)), np.arange(3)
+    with pytest.raises(ValueError, match=f"candidates has dtype {np.dtype(dtype)}: int64 is needed"):
+        nearest(rows, Request(some, some.astype(dtype)), 1)
+
+
+def test_an_order_of_fewer_rows_is_refused():
+    rows, some = FeatureRows(np.ones((3, 2), np.float32)), np.arange(3)
+    with pytest.raises(ValueError, match="order has 2 places: there are 3 rows"):
+        nearest(rows, Request(some, some), 1, order=np.arange(2))

@@ -83,6 +83,7 @@ def test_the_caller_keeps_his_arrays():
         ({"labels": [["1", "0"]] * 3}, "labels has dtype"),
         ({"labels": [1, 0, 1]}, r"labels has shape \(3,\), not \(3, 2\)"),
         ({"findings": []}, "findings is empty"),
+        ({"findings": "edema"}, "findings is the text .edema.: a list of names is needed"),
         ({"findings": ["edema", "edema"]}, r"findings\[1\] repeats 'edema'"),
         ({"findings": ["edema", ""]}, r"findings\[1\] is ''"),
         ({"group": [0, -1, 0]}, r"group\[1\] is -1"),

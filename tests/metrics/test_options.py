@@ -25,7 +25,8 @@ def test_lists_become_tuples():
         ({"k": 0}, "k is 0"),
         ({"k": 2.0}, r"k is 2\.0"),
         ({"k": True}, "k is True"),
-        ({"k": np.int64(3)}, "k is"),
+        ({"k": np.float64(3)}, "k is"),
+        ({"k": np.bool_(True)}, "k is"),
         ({"k": 10, "max_candidates": 10}, "k is 10: it must be below max_candidates"),
         ({"seed": -1}, "seed is -1"),
         ({"max_candidates": 1}, "max_candidates is 1"),
@@ -52,3 +53,9 @@ def test_lists_become_tuples():
 def test_what_is_out_of_range_is_named(changes, message):
     with pytest.raises(ValueError, match=message):
         Options(**changes)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    options = Options(k=np.int64(3), ks=np.array([1, 3]), common_candidates=np.uint8(20))
+    assert options == Options(k=3, ks=(1, 3), common_candidates=20)
+    assert {type(n) for n in (options.k, *options.ks, options.common_candidates)} == {int}

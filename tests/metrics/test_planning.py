@@ -110,9 +110,11 @@ def test_impossible_questions() -> None:
 def test_a_cohort_without_spread_says_nothing() -> None:
     none = np.zeros((2, 2, 4))
     ones = np.ones(40)
-    flat = SplitReplicates(0.0, 40, none, np.full((2, 4), 20.0), np.arange(40), ones, ones, 0 * ones, 40, 40.0)
+    flat = SplitReplicates(
+        0.0, 40, none, np.full((2, 4), 20.0), np.arange(40), ones, ones, 0 * ones, np.arange(10), 40.0
+    )
     with pytest.raises(ValueError, match="every query agrees"):
         clustering_of(flat)
-    few = SplitReplicates(0.4, 40, none, np.zeros((2, 4)), np.arange(40), ones, ones, 0 * ones, 40, 40.0)
+    few = SplitReplicates(0.4, 40, none, np.zeros((2, 4)), np.arange(40), ones, ones, 0 * ones, np.arange(10), 40.0)
     with pytest.raises(ValueError, match="need a total interval"):
         clustering_of(few)

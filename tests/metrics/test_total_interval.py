@@ -37,7 +37,7 @@ def replicates(table: list, estimate: float = 0.4, queries: int = 40, times: int
     units = np.arange(queries)
     ones = np.ones(queries)
     return SplitReplicates(
-        estimate, queries, values * below[:, None], below, units, ones, ones, np.zeros(queries), queries, float(queries)
+        estimate, queries, values * below[:, None], below, units, ones, ones, 0 * ones, units[:10], float(queries)
     )
 
 
@@ -71,7 +71,12 @@ def test_of_independent_queries_there_are_as_many_as_there_are() -> None:
 def test_the_candidates_own_variance_adds_its_share() -> None:
     # All queries of a split agree on which half of the candidates is better: T depends on b alone.
     table = np.array([[[0.5, 0.3], [0.3, 0.5]], [[0.5, 0.3], [0.3, 0.5]]])
-    assert total_variance(table) == pytest.approx(0.04 / 4 + 0.15 * 0.04 / 2)
+    variance = 0.04 / 4 + 0.175 * 0.04 / 2
+    assert total_variance(table) == pytest.approx(variance)
+    # All of the variance is the hubs', of which 40 patients are neighbours: 16 degrees of freedom, and two splits.
+    p = total_p(replicates(table), null=0.5)
+    ratio = 0.1 / np.sqrt(0.25 * variance / (0.24 + variance))
+    assert p == pytest.approx(2 * stats.t.sf(ratio, 1 / (1 / 16 + 1 / 2)))
 
 
 @pytest.mark.parametrize("images_per_patient, same_patient", [(1, True), (4, True), (4, False)])
@@ -242,6 +247,19 @@ def test_fewer_than_ten_patients_give_no_interval_and_the_reason_travels() -> No
     assert total_interval(total_margin_replicates(cell, features, units, bits, np.arange(90))).lo is None
 
 
+def test_patients_with_negatives_in_several_groups_count_once() -> None:
+    cell, features, units = gaussian_cell(0, 40, 24, images_per_patient=1)
+    units = np.concatenate([units[:40], 40 + np.arange(24) % 8])
+    few = total_replicates(cell, features, units, split_bits(NAMES[:64], 42, 20))
+    assert few.negatives.tolist() == list(range(40, 48))
+    reason = "fewer than 10 negative patients (8)"
+    assert total_interval(few).reason == reason
+    assert total_interval(pool_splits([few, few])).reason == reason
+    assert total_interval(weighted_mean_splits([few, few], [2, 1])).reason == reason
+    others = replace(few, units=few.units + 1000, negatives=few.negatives + 1000)
+    assert total_interval(pool_splits([few, others])).reason is None
+
+
 def test_p_and_interval_agree() -> None:
     cell, features, units = gaussian_cell(0, 60, 120, shift=1.0)
     found = total_replicates(cell, features, units, split_bits(NAMES[:180], 42, 100))
@@ -256,7 +274,7 @@ def test_no_discordant_query_still_has_an_interval() -> None:
     found = total_replicates(cell, features, units, split_bits(NAMES[:120], 42, 50))
     interval = total_interval(found)
     assert (interval.estimate, interval.lo) == (0.0, 0.0)
-    t = stats.t.ppf(0.975, found.freedom)
+    t = stats.t.ppf(0.975, 1 / (1 / 39 + 1 / 50))
     assert interval.hi == pytest.approx(t**2 / (40 + t**2))  # the score interval of 0 of 40
 
 
@@ -291,13 +309,13 @@ def test_a_value_of_zero_that_the_halves_do_not_share() -> None:
 
 
 def test_hub_share_grows_where_k_is_a_large_part_of_n() -> None:
-    assert [hub_share(5, n) for n in (6, 20, 50, 4000)] == [0.5, 0.25, 0.15, 0.15]
+    assert [hub_share(5 / n) for n in (6, 20, 50, 4000)] == [0.5, 0.25, 0.175, 0.175]
     cell, features, units = gaussian_cell(0, 20, 60)
     one = total_replicates(cell, features, units, split_bits(NAMES[:80], 42, 20))
-    assert one.share == 0.25
-    assert pool_splits([one, replace(one, weight=60.0, share=0.15)]).share == pytest.approx(
-        (20 * 0.25 + 60 * 0.15) / 80
-    )
+    assert one.crowding == 0.25
+    other = replace(one, weight=60.0, crowding=0.1)
+    assert pool_splits([one, other]).crowding == pytest.approx((20 * 0.25 + 60 * 0.1) / 80)
+    assert weighted_mean_splits([one, other], [1, 3]).crowding == pytest.approx((0.25 + 3 * 0.1) / 4)
 
 
 def test_freedom_counts_patients_and_splits() -> None:

@@ -112,8 +112,10 @@ def read_features(
         else:
             raise UserError(f"{path}: a .npy file holds no ids; name a file of ids with feature_ids.")
         if len(names) != len(matrix):
-            what = f"{ids.name} names {len(names):,}" if ids is not None else f"the label table has {len(names):,} rows"
-            raise UserError(f"{path}: holds {len(matrix):,} features, {what}. Name the ids with feature_ids.")
+            holds = f"{path}: holds {len(matrix):,} features"
+            if ids is not None:
+                raise UserError(f"{holds}, {ids.name} names {len(names):,} ids: one id a feature is needed.")
+            raise UserError(f"{holds}, the label table has {len(names):,} rows. Name the ids with feature_ids.")
     elif suffix == ".npz":
         names, matrix = _npz(path)
     elif suffix in (".parquet", ".arrow", ".feather", ".ipc"):
@@ -124,9 +126,12 @@ def read_features(
         raise UserError(
             f"{path}: features must be numbers of shape (images, dimensions), are {matrix.dtype} {matrix.shape}."
         )
-    repeated = pd.Index(names).duplicated()
-    if repeated.any():
-        raise UserError(f"{path}: id {names[int(np.flatnonzero(repeated)[0])]!r} occurs twice.")
+    repeated = np.flatnonzero(pd.Index(names).duplicated())
+    if len(repeated):
+        again = int(repeated[0])
+        where = ids if suffix == ".npy" and ids is not None else path
+        rows = f"rows {names.index(names[again]) + 1:,} and {again + 1:,}"
+        raise UserError(f"{where}: id {names[again]!r} occurs twice ({rows}): every id is of one image.")
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is rejected as such
         return names, matrix if matrix.dtype == np.float32 else matrix.astype(np.float32)
 
@@ -146,7 +151,7 @@ def _npz(path: Path) -> tuple[list[str], np.ndarray]:
             rows = next((n for n in ("features", "feature", "embeddings", "x") if n in archive.files), None)
             if names is None or rows is None:
                 raise UserError(f"{path}: needs arrays 'features' and 'image_id'; holds {', '.join(archive.files)}.")
-            ids, matrix = archive[names], archive[rows]
+            ids, matrix = (_plain(path, archive, name) for name in (names, rows))
     except UserError:
         raise
     except (ValueError, OSError, EOFError) as error:
@@ -160,6 +165,20 @@ def _npz(path: Path) -> tuple[list[str], np.ndarray]:
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: the ids are not UTF-8.") from error
     return [text.strip() for text in texts], matrix
+
+
+def _plain(path: Path, archive: Any, name: str) -> np.ndarray:
+    """An array of an archive; those of Python objects could run code when they are read."""
+    try:
+        array: np.ndarray = archive[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise UserError(
+            f"{path}: the array {name!r} holds Python objects, which are not read: save it as text or numbers "
+            f"({name}.astype(str))."
+        ) from error
+    return array
 
 
 def _columnar(path: Path, id_column: str | None) -> tuple[list[str], np.ndarray]:

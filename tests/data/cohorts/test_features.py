@@ -98,14 +98,18 @@ def test_objects_are_never_unpickled(folder, tmp_path):
         ({"features": None}, "needs --features.*f.npz"),
         ({"features": "labels.csv"}, "features are read from"),
         ({"features": "wide.parquet", "id_column": "image"}, "unknown column of wide.parquet"),
-        ({"features": "f.npy", "feature_ids": "short.txt"}, "holds 6 features, short.txt names 2"),
-        ({"features": "twice.npz"}, "'a' occurs twice"),
+        (
+            {"features": "f.npy", "feature_ids": "short.txt"},
+            "holds 6 features, short.txt names 2 ids: one id a feature",
+        ),
+        ({"features": "twice.npz"}, r"twice.npz: id 'a' occurs twice \(rows 1 and 2\)"),
+        ({"features": "f.npy", "feature_ids": "twice.txt"}, r"twice.txt: id 'a' occurs twice \(rows 2 and 5\)"),
         ({"features": "other.npz"}, "none of its 6 ids is among"),
         ({"features": "flat.npz"}, "must be numbers"),
         ({"features": "nameless.npz"}, "needs arrays"),
         ({"features": "single.npz"}, r"ids of shape \(1,\) for features of shape \(\); one id a feature"),
         ({"features": "square.npz"}, r"ids of shape \(6, 1\) for features of shape"),
-        ({"features": "objects.npz"}, "no NumPy archive of plain arrays"),
+        ({"features": "objects.npz"}, r"the array 'image_id' holds Python objects.*image_id.astype\(str\)"),
         ({"features": "scalar.parquet"}, "column 'feature': holds no lists of numbers but double"),
         ({"features": "empty.parquet"}, "holds no features"),
         ({"features": "repeated.arrow"}, "two columns are called 'image_id'"),
@@ -113,6 +117,7 @@ def test_objects_are_never_unpickled(folder, tmp_path):
 )
 def test_what_is_refused(folder, options, message):
     (folder / "short.txt").write_text("a\nb\n")
+    (folder / "twice.txt").write_text("b\na\nc\nd\na\ne\n")
     np.savez(folder / "twice.npz", features=MATRIX[:2], image_id=["a", "a"])
     np.savez(folder / "other.npz", features=MATRIX[:2], image_id=["a", "b"])
     np.savez(folder / "flat.npz", features=MATRIX[:, 0], image_id=IDS)
