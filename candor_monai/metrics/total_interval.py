@@ -33,7 +33,7 @@ from .similarity import FeatureRows
 
 SPLITS = 400
 # Of the variance that a half's candidates have in common, what is added; and of a difference of two values.
-HUB_SHARE, PAIRED_SHARE = 0.175, 0.3
+HUB_SHARE, PAIRED_SHARE = 0.175, 0.2
 # Degrees of freedom of the part that hubs cause, for each effective neighbour.
 _HUB_FREEDOM = 0.4
 MAX_SCORED = 500

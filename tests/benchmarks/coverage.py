@@ -6,7 +6,8 @@
 
 A run goes over all settings round by round and keeps the cohorts of each in a file of its own, so it can be
 stopped and continued, shared by processes, and extended. Every setting and round has its own seed. θ is the mean
-over all cohorts of a setting. The table keeps a setting's row that rests on more cohorts than the folder holds.
+over all cohorts of a setting. The table keeps a setting's row that rests on more cohorts than the folder holds: after a
+change of the construction begin with an empty folder and without the old table.
 The summary is the table of docs/uncertainty.md.
 """
 
