@@ -23,7 +23,7 @@ from ..utils.atomic import atomic_path
 from ..utils.errors import UserError
 
 FILE = "companions.npz"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 NAMES = ("level", "finding", "group")
 
 

@@ -29,7 +29,7 @@ from .companion_files import get_companions, get_fields, put_companions, put_fie
 from .run_context import versions
 
 FOLDER = "scored"
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 # Options that change the time that scoring takes and no bit of a result.
 _FREE = ("memory_bytes", "precision")
 _ROWS = 8192

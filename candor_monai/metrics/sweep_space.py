@@ -23,7 +23,7 @@ from .score_scan import score_room
 from .similarity import FeatureRows, in_threads
 
 _ROWS = 256
-_CENTRE_ROWS = 4096
+_CENTRE_ROWS = 1024
 _EXTRA = 3
 # Unit roundoffs.
 _U16, _U32, _U64 = 2.0**-8, 2.0**-24, 2.0**-53
@@ -110,7 +110,7 @@ class SweepSpace:
 
     Args:
         rows: the features.
-        members: rows whose mean (of at most 4,096 of them) is the centre; it changes the time only.
+        members: rows whose mean (of at most 1,024 of them) is the centre; it changes the time only.
         precision: ``"int8"`` (whole numbers), ``"bfloat16"``, ``"float32"`` or ``"float64"``.
         centre: to use instead of that mean, shape (d,), float32.
     """
@@ -280,7 +280,7 @@ class SweepSpace:
 
 
 def _mean(rows: FeatureRows, members: np.ndarray) -> np.ndarray:
-    """Mean of at most 4,096 unit vectors, shape (d,), float32."""
+    """Mean of at most 1,024 unit vectors, shape (d,), float32."""
     step = max(1, len(members) // _CENTRE_ROWS)
     sample = members[::step][:_CENTRE_ROWS]
     total = np.zeros(rows.dimension)
