@@ -96,8 +96,12 @@ class SplitReplicates:
         sample too, each of them one degree of freedom.
         """
         patients = max(min(effective_number(self.queries), effective_number(self.hubs)) - 1.0, 1.0)
-        splits = max(float((self.denominators > 0).all(axis=0).sum()), 1.0)
-        return 1.0 / (1.0 / patients + 1.0 / splits)
+        return 1.0 / (1.0 / patients + 1.0 / max(self.splits, 1))
+
+    @property
+    def splits(self) -> int:
+        """Splits that can be used: both halves hold queries."""
+        return int((self.denominators > 0).all(axis=0).sum())
 
 
 def split_bits(unit_names: Sequence[str], seed: int, splits: int = SPLITS) -> np.ndarray:
@@ -327,7 +331,12 @@ def total_variance(table: np.ndarray, share: float = HUB_SHARE, thinned: float =
         >>> round(float(total_variance(queries_differ)), 6)
         0.01
     """
-    halves, common, queries = _variances(table)
+    return _added_up(_variances(table), share, thinned, own)
+
+
+def _added_up(variances: tuple[float, float, float], share: float, thinned: float, own: float = 0.0) -> float:
+    """What `total_variance` makes of `_variances`."""
+    halves, common, queries = variances
     shrunk = (1 - thinned) * min(queries, halves)
     return halves + share * common - shrunk + max(own - queries, 0.0)
 
@@ -395,7 +404,7 @@ def interval_reason(replicates: SplitReplicates) -> str | None:
     ):
         if count < MIN_POSITIVE_PATIENTS:
             return f"fewer than {MIN_POSITIVE_PATIENTS} {name} patients ({count})"
-    if (replicates.denominators > 0).all(axis=0).sum() < 2:
+    if replicates.splits < 2:
         return "too few candidates to split"
     return None
 
@@ -476,23 +485,22 @@ def _spread(replicates: SplitReplicates) -> tuple[float, float, float]:
     splits are a sample too.
     """
     table, share = replicates.table(), hub_share(replicates.crowding)
-    variance = total_variance(table, share, replicates.thinned)
-    part = min((0.5 + share) * _variances(table)[1] / variance, 1.0) if variance > 0 else 0.0
+    variances = _variances(table)
+    variance = _added_up(variances, share, replicates.thinned)
+    part = min((0.5 + share) * variances[1] / variance, 1.0) if variance > 0 else 0.0
     by_hubs = max(_HUB_FREEDOM * effective_number(replicates.hubs), 1.0)
     by_queries = max(effective_number(replicates.queries) - 1, 1.0)
-    splits = max(float((replicates.denominators > 0).all(axis=0).sum()), 1.0)
-    freedom = 1 / (part**2 / by_hubs + (1 - part) ** 2 / by_queries + 1 / splits)
-    return variance, _effective_queries(replicates, variance), freedom
+    freedom = 1 / (part**2 / by_hubs + (1 - part) ** 2 / by_queries + 1 / max(replicates.splits, 1))
+    return variance, _effective_queries(replicates, table, variance), freedom
 
 
-def _effective_queries(replicates: SplitReplicates, variance: float) -> float:
+def _effective_queries(replicates: SplitReplicates, table: np.ndarray, variance: float) -> float:
     """How many independent queries would vary as much: θ(1 − θ)/variance.
 
     A value p has E[p(1 − p)] = θ(1 − θ) − Var(p), so p(1 − p) + variance stands for θ(1 − θ). The level p is half-way
     between the value and its mean in the halves, where the variance comes from: a value of exactly 0 or 1 that the
     halves do not share is no certainty.
     """
-    table = replicates.table()
     halves = float(np.nanmean((table[0, 0] + table[1, 1]) / 2))
     level = (float(replicates.estimate or 0.0) + halves) / 2
     if variance > 0 and 0 < level < 1:

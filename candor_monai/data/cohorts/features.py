@@ -151,7 +151,7 @@ def _npz(path: Path) -> tuple[list[str], np.ndarray]:
             rows = next((n for n in ("features", "feature", "embeddings", "x") if n in archive.files), None)
             if names is None or rows is None:
                 raise UserError(f"{path}: needs arrays 'features' and 'image_id'; holds {', '.join(archive.files)}.")
-            ids, matrix = (_plain(path, archive, name) for name in (names, rows))
+            ids, matrix = _plain(path, archive, names, "str"), _plain(path, archive, rows, "np.float32")
     except UserError:
         raise
     except (ValueError, OSError, EOFError) as error:
@@ -167,16 +167,15 @@ def _npz(path: Path) -> tuple[list[str], np.ndarray]:
     return [text.strip() for text in texts], matrix
 
 
-def _plain(path: Path, archive: Any, name: str) -> np.ndarray:
-    """An array of an archive; those of Python objects could run code when they are read."""
+def _plain(path: Path, archive: Any, name: str, kind: str) -> np.ndarray:
+    """An array of an archive, of a kind; those of Python objects could run code when they are read."""
     try:
         array: np.ndarray = archive[name]
     except ValueError as error:
         if "allow_pickle" not in str(error):
             raise
         raise UserError(
-            f"{path}: the array {name!r} holds Python objects, which are not read: save it as text or numbers "
-            f"({name}.astype(str))."
+            f"{path}: the array {name!r} holds Python objects, which are not read: save {name}.astype({kind})."
         ) from error
     return array
 

@@ -109,6 +109,7 @@ def test_objects_are_never_unpickled(folder, tmp_path):
         ({"features": "nameless.npz"}, "needs arrays"),
         ({"features": "single.npz"}, r"ids of shape \(1,\) for features of shape \(\); one id a feature"),
         ({"features": "square.npz"}, r"ids of shape \(6, 1\) for features of shape"),
+        ({"features": "things.npz"}, r"the array 'features' holds Python objects.*features.astype\(np.float32\)"),
         ({"features": "objects.npz"}, r"the array 'image_id' holds Python objects.*image_id.astype\(str\)"),
         ({"features": "scalar.parquet"}, "column 'feature': holds no lists of numbers but double"),
         ({"features": "empty.parquet"}, "holds no features"),
@@ -125,6 +126,7 @@ def test_what_is_refused(folder, options, message):
     np.savez(folder / "single.npz", features=np.array(3.0), image_id=["a"])
     np.savez(folder / "square.npz", features=MATRIX, image_id=np.array(IDS)[:, None])
     np.savez(folder / "objects.npz", features=MATRIX, image_id=np.array(IDS, dtype=object))
+    np.savez(folder / "things.npz", features=MATRIX.astype(object), image_id=IDS)
     pd.DataFrame({"image_id": ["a"], "feature": [1.0]}).to_parquet(folder / "scalar.parquet")
     pd.DataFrame({"image_id": [], "feature": []}).to_parquet(folder / "empty.parquet")
     repeated = pyarrow.table([["a"], ["b"], [1.0]], names=["image_id", "image_id", "f0"])
